@@ -1,0 +1,1 @@
+//! The laboratory, and the tests that need a real kernel.

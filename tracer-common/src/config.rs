@@ -1,0 +1,196 @@
+//! What user space tells the programs before they run: kernel offsets, the
+//! request's filter, switches; and the counters they report back.
+
+/// An offset that this kernel's BTF does not have.
+pub const NONE: u32 = u32::MAX;
+
+macro_rules! offsets {
+    ($($(#[$doc:meta])* $field:ident = $path:literal;)*) => {
+        /// Byte offsets of the kernel fields that the programs read, resolved
+        /// from the running kernel's BTF. [`NONE`] where BTF lacks the field.
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Offsets { $($(#[$doc])* #[doc = concat!("`", $path, "`")] pub $field: u32,)* }
+
+        impl Offsets {
+            /// No offset known.
+            pub const UNKNOWN: Self = Self { $($field: NONE,)* };
+
+            /// Every offset as (path in BTF, where to store it). A path is
+            /// `struct.member[.member]`.
+            pub fn entries(&mut self) -> [(&'static str, &mut u32); [$($path),*].len()] {
+                [$(($path, &mut self.$field)),*]
+            }
+        }
+    };
+}
+
+offsets! {
+    skb_head = "sk_buff.head";
+    skb_data = "sk_buff.data";
+    skb_end = "sk_buff.end";
+    skb_len = "sk_buff.len";
+    skb_network_header = "sk_buff.network_header";
+    skb_mac_header = "sk_buff.mac_header";
+    skb_protocol = "sk_buff.protocol";
+    skb_mark = "sk_buff.mark";
+    skb_iif = "sk_buff.skb_iif";
+    skb_nfct = "sk_buff._nfct";
+    skb_refdst = "sk_buff._skb_refdst";
+    skb_dev = "sk_buff.dev";
+    skb_sk = "sk_buff.sk";
+    dev_ifindex = "net_device.ifindex";
+    dev_net = "net_device.nd_net.net";
+    net_inum = "net.ns.inum";
+    sk_net = "sock.__sk_common.skc_net.net";
+    ct_tuplehash = "nf_conn.tuplehash";
+    ct_status = "nf_conn.status";
+    ct_zone = "nf_conn.zone.id";
+    ct_mark = "nf_conn.mark";
+    ct_net = "nf_conn.ct_net.net";
+    th_tuple = "nf_conntrack_tuple_hash.tuple";
+    tuple_src = "nf_conntrack_tuple.src.u3";
+    tuple_sport = "nf_conntrack_tuple.src.u.all";
+    tuple_l3num = "nf_conntrack_tuple.src.l3num";
+    tuple_dst = "nf_conntrack_tuple.dst.u3";
+    tuple_dport = "nf_conntrack_tuple.dst.u.all";
+    tuple_proto = "nf_conntrack_tuple.dst.protonum";
+    hs_hook = "nf_hook_state.hook";
+    hs_pf = "nf_hook_state.pf";
+    hs_in = "nf_hook_state.in";
+    hs_out = "nf_hook_state.out";
+    hs_net = "nf_hook_state.net";
+    range_flags = "nf_nat_range2.flags";
+    range_min_addr = "nf_nat_range2.min_addr";
+    range_min_proto = "nf_nat_range2.min_proto.all";
+    dst_dev = "dst_entry.dev";
+    rt_type = "rtable.rt_type";
+    rt_gw_family = "rtable.rt_gw_family";
+    rt_gw4 = "rtable.rt_gw4";
+    rt_gw6 = "rtable.rt_gw6";
+    xt_table_name = "xt_table.name";
+    nft_pktinfo_skb = "nft_pktinfo.skb";
+    nft_chain_table = "nft_chain.table";
+    nft_chain_name = "nft_chain.name";
+    nft_table_name = "nft_table.name";
+    nft_base_chain = "nft_base_chain.chain";
+    nft_expr_data = "nft_expr.data";
+    nft_verdict_code = "nft_data.verdict.code";
+    nft_verdict_chain = "nft_data.verdict.chain";
+    nft_regs_code = "nft_regs.verdict.code";
+}
+
+/// Bits of [`Config::flags`].
+pub mod flag {
+    /// No conntrack hook could be attached: the tc programs read the entry that
+    /// a packet carries instead.
+    pub const CT_FROM_TC: u32 = 1;
+    /// The entry size of `enum`-like hook and pf fields is one byte (6.1 and
+    /// later) instead of four.
+    pub const HOOK_STATE_U8: u32 = 1 << 1;
+    /// The first parameter of `ipt_do_table` is the table (5.16 and later).
+    pub const IPT_TABLE_FIRST: u32 = 1 << 2;
+    /// `nf_send_reset` takes a socket as second parameter.
+    pub const SEND_RESET_HAS_SK: u32 = 1 << 3;
+}
+
+/// The `CONFIG` global, read-only once loaded.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// [`crate::ABI_VERSION`] of the side that wrote it.
+    pub abi: u32,
+    /// See [`flag`].
+    pub flags: u32,
+    /// Rules in use in the filter map.
+    pub n_rules: u32,
+    /// VXLAN destination ports; unused entries repeat the first.
+    pub vxlan_ports: [u16; 8],
+    /// Where the kernel keeps what is read.
+    pub off: Offsets,
+}
+
+impl Config {
+    /// A configuration that knows nothing and matches nothing.
+    pub const EMPTY: Self = Self {
+        abi: crate::ABI_VERSION,
+        flags: 0,
+        n_rules: 0,
+        vxlan_ports: [4789, 8472, 4789, 4789, 4789, 4789, 4789, 4789],
+        off: Offsets::UNKNOWN,
+    };
+}
+
+/// [`FilterRule::given`]: the source address counts.
+pub const HAS_SRC: u8 = 1;
+/// [`FilterRule::given`]: the destination address counts.
+pub const HAS_DST: u8 = 2;
+
+/// One alternative of the request, as the client addresses it. A packet matches
+/// as a request when everything given agrees, as a reply when it agrees the
+/// other way round.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterRule {
+    /// The client's address, IPv4-mapped.
+    pub src: [u8; 16],
+    /// The server's address as the client sees it, IPv4-mapped.
+    pub dst: [u8; 16],
+    /// The server's port, 0 for any.
+    pub dport: u16,
+    /// IP protocol, 0 for any.
+    pub proto: u8,
+    /// [`HAS_SRC`] and [`HAS_DST`].
+    pub given: u8,
+    /// Always zero.
+    pub pad: u32,
+}
+
+/// Indices into the counter map.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Events written.
+    Events = 0,
+    /// Events that found the ring buffer full.
+    RingFull = 1,
+    /// Tags written, both directions counted.
+    Tags = 2,
+    /// Tags that could not be written.
+    TagFailed = 3,
+    /// Entries of a called function that were gone when it returned.
+    CallLost = 4,
+    /// Followed packets whose headers could not be read whole.
+    Truncated = 5,
+    /// Stack traces that could not be stored.
+    StackFailed = 6,
+}
+
+/// Entries of the counter map.
+pub const COUNTERS: u32 = 16;
+
+#[cfg(feature = "user")]
+// SAFETY: repr(C), u32 and u16 members only, no implicit padding.
+unsafe impl aya::Pod for Config {}
+#[cfg(feature = "user")]
+// SAFETY: repr(C), integers only, no implicit padding (see the size test).
+unsafe impl aya::Pod for FilterRule {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_pinned() {
+        assert_eq!(size_of::<FilterRule>(), 40);
+        assert_eq!(size_of::<Config>() % 4, 0);
+    }
+
+    #[test]
+    fn every_offset_has_its_own_path() {
+        let mut off = Offsets::UNKNOWN;
+        let paths: std::collections::BTreeSet<_> =
+            off.entries().into_iter().map(|(p, _)| p).collect();
+        assert_eq!(paths.len(), off.entries().len());
+    }
+}

@@ -1,0 +1,43 @@
+//! The boundary between tracer's eBPF programs and its user space: record
+//! layouts, map names, size limits. No logic lives here beyond what both sides
+//! must compute in exactly the same way (tuple inversion, the Bloom index).
+//!
+//! Everything that crosses the boundary is made of integers and byte arrays,
+//! has explicit padding, and is written by one side only.
+#![cfg_attr(not(feature = "user"), no_std)]
+
+pub mod config;
+pub mod event;
+pub mod tuple;
+
+/// Changes whenever a record, a map or a global changes its layout.
+pub const ABI_VERSION: u32 = 1;
+
+/// Names of the maps, as the object file spells them.
+pub mod map {
+    /// Ring buffer of [`crate::event`] records.
+    pub const EVENTS: &str = "EVENTS";
+    /// LRU hash: [`crate::tuple::Tuple`] to [`crate::tuple::Tag`].
+    pub const TAGS: &str = "TAGS";
+    /// Array of `u64` words; see [`crate::tuple::Tuple::bloom_bit`].
+    pub const BLOOM: &str = "BLOOM";
+    /// Array of [`crate::config::FilterRule`].
+    pub const FILTER: &str = "FILTER";
+    /// Per-CPU array of `u64`, indexed by [`crate::config::Counter`].
+    pub const COUNTERS: &str = "COUNTERS";
+    /// Stack traces, by the id found in drop and answer events.
+    pub const STACKS: &str = "STACKS";
+}
+
+/// Entries of the tag map: four tuples a connection, so 16,384 connections.
+pub const MAX_TAGS: u32 = 65_536;
+/// 64-bit words in the Bloom bitmap (2^20 bits, 128 KiB).
+pub const BLOOM_WORDS: u32 = 16_384;
+/// Slots of the direct-mapped table from skb pointer to flow.
+pub const SKB_SLOTS: u32 = 8_192;
+/// Filter rules that one request may compile to.
+pub const MAX_FILTER_RULES: u32 = 32;
+/// Default size of the ring buffer in bytes.
+pub const RING_BYTES: u32 = 16 << 20;
+/// Frames kept of a kernel stack.
+pub const STACK_DEPTH: usize = 32;
