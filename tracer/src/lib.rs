@@ -1,0 +1,3 @@
+//! tracer: follows one flow through the kernel and says where it stopped.
+pub mod event;
+pub mod trace;
