@@ -2,3 +2,7 @@
 pub mod event;
 pub mod trace;
 pub mod btf;
+pub mod kallsyms;
+pub mod netns;
+pub mod time;
+pub mod netlink;
