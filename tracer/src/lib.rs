@@ -6,3 +6,4 @@ pub mod kallsyms;
 pub mod netns;
 pub mod time;
 pub mod netlink;
+pub mod inventory;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where `ip netns` (and containerd, docker) keep named namespaces.
@@ -26,7 +26,11 @@ pub struct NetNs {
 impl NetNs {
     /// Opens the namespace behind `path`, which must be one.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        // Non-blocking: a pipe among the names must not hold us up.
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(path)?;
         // SAFETY: statfs is plain integers; all zero is a valid value.
         let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
         // SAFETY: the descriptor is open and `fs` is valid for the call to fill.
