@@ -118,16 +118,10 @@ impl Socket {
         }
     }
 
-    /// Sends a dump request and hands each answer to `each`. `body` is what
-    /// follows the netlink header.
-    pub fn dump(
-        &mut self,
-        kind: u16,
-        body: &[u8],
-        each: &mut dyn FnMut(Message<'_>),
-    ) -> io::Result<()> {
+    /// Sends one request; `body` is what follows the netlink header.
+    fn send(&mut self, kind: u16, flags: libc::c_int, body: &[u8]) -> io::Result<()> {
         self.seq += 1;
-        let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+        let flags = (libc::NLM_F_REQUEST | flags) as u16;
         let mut request = Vec::with_capacity(HEADER + body.len());
         request.extend_from_slice(&((HEADER + body.len()) as u32).to_ne_bytes());
         request.extend_from_slice(&kind.to_ne_bytes());
@@ -141,6 +135,36 @@ impl Socket {
         if sent < 0 {
             return Err(io::Error::last_os_error());
         }
+        Ok(())
+    }
+
+    /// Sends a request that changes something and waits for its
+    /// acknowledgement.
+    pub fn ask(&mut self, kind: u16, body: &[u8]) -> io::Result<()> {
+        self.send(kind, libc::NLM_F_ACK, body)?;
+        let mut buffer = vec![0u8; BUFFER];
+        loop {
+            let n = self.receive(&mut buffer, 0)?;
+            for message in messages(buffer.get(..n).unwrap_or_default()) {
+                if message.seq == self.seq && i32::from(message.kind) == libc::NLMSG_ERROR {
+                    return match error_code(&message) {
+                        0 => Ok(()),
+                        code => Err(io::Error::from_raw_os_error(code)),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Sends a dump request and hands each answer to `each`. `body` is what
+    /// follows the netlink header.
+    pub fn dump(
+        &mut self,
+        kind: u16,
+        body: &[u8],
+        each: &mut dyn FnMut(Message<'_>),
+    ) -> io::Result<()> {
+        self.send(kind, libc::NLM_F_DUMP, body)?;
         let mut buffer = vec![0u8; BUFFER];
         let mut changed = false;
         loop {
@@ -156,17 +180,21 @@ impl Socket {
                     }
                     libc::NLMSG_DONE => return Ok(()),
                     libc::NLMSG_ERROR => {
-                        let code = message
-                            .body
-                            .first_chunk()
-                            .map_or(0, |b| i32::from_ne_bytes(*b));
-                        return Err(io::Error::from_raw_os_error(-code));
+                        return Err(io::Error::from_raw_os_error(error_code(&message)));
                     }
                     _ => each(message),
                 }
             }
         }
     }
+}
+
+/// The errno in an `NLMSG_ERROR`, 0 for an acknowledgement.
+fn error_code(message: &Message<'_>) -> i32 {
+    message
+        .body
+        .first_chunk()
+        .map_or(0, |b| -i32::from_ne_bytes(*b))
 }
 
 /// A whole dump as parsed by `parse`, repeated when the table changed while it
