@@ -7,3 +7,4 @@ pub mod netns;
 pub mod time;
 pub mod netlink;
 pub mod inventory;
+pub mod target;
