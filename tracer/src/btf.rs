@@ -300,9 +300,10 @@ fn descend<'a>(view: View<'a>, ty: Type<'a>, path: &str, steps: &mut u32) -> Opt
     while let Some((ty, start)) = todo.pop() {
         for [name_off, type_id, raw] in ty.rows::<3>() {
             *steps = steps.checked_sub(1)?;
-            let (bits, bit_size) = match ty.kflag {
-                true => (raw & 0x00ff_ffff, raw >> 24),
-                false => (raw, 0),
+            let (bits, bit_size) = if ty.kflag {
+                (raw & 0x00ff_ffff, raw >> 24)
+            } else {
+                (raw, 0)
             };
             let offset = start.checked_add(bits / 8)?;
             let member = view.string(name_off)?;

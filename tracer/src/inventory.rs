@@ -10,7 +10,7 @@ use serde_json::Value;
 
 mod object;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use object::{Endpoints, Node, Pod, Protocol, Service, ServicePort, SliceEndpoint, SlicePort};
 
@@ -332,7 +332,7 @@ fn find<'a, T>(
             } else {
                 distance(bare, other)
             };
-            (distance <= 1 + bare.len() / 4).then(|| (distance, full(t)))
+            (distance <= 1 + bare.len() / 3).then(|| (distance, full(t)))
         })
         .collect();
     close.sort();

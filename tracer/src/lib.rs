@@ -1,9 +1,12 @@
 //! tracer: follows one flow through the kernel and says where it stopped.
-pub mod event;
-pub mod trace;
 pub mod btf;
-pub mod kallsyms;
-pub mod netns;
-pub mod time;
-pub mod netlink;
+pub mod decode;
+pub mod event;
 pub mod inventory;
+pub mod kallsyms;
+pub mod netlink;
+pub mod netns;
+pub mod probe;
+pub mod target;
+pub mod time;
+pub mod trace;

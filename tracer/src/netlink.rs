@@ -8,9 +8,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 mod attr;
+mod nsid;
 mod route;
 
-pub use attr::{Attrs, Writer};
+pub use attr::{Attrs, Value, Writer};
+pub use nsid::nsid_of;
 pub use route::{Address, Link, LinkEvent, LinkEvents, Route, addresses, links, routes};
 
 const HEADER: usize = size_of::<libc::nlmsghdr>();
@@ -74,6 +76,15 @@ fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
     Ok(rc)
 }
 
+/// What an `NLMSG_ERROR` says: a negative errno in front.
+fn error(message: Message<'_>) -> io::Error {
+    let code = message
+        .body
+        .first_chunk()
+        .map_or(0, |b| i32::from_ne_bytes(*b));
+    io::Error::from_raw_os_error(code.saturating_neg())
+}
+
 impl Socket {
     /// Opens a socket of a netlink family such as `NETLINK_ROUTE` in the
     /// thread's namespace, joined to the multicast groups of the bit mask.
@@ -118,7 +129,6 @@ impl Socket {
         }
     }
 
-    /// Sends one request; `body` is what follows the netlink header.
     fn send(&mut self, kind: u16, flags: libc::c_int, body: &[u8]) -> io::Result<()> {
         self.seq += 1;
         let flags = (libc::NLM_F_REQUEST | flags) as u16;
@@ -129,29 +139,49 @@ impl Socket {
         request.extend_from_slice(&self.seq.to_ne_bytes());
         request.extend_from_slice(&0u32.to_ne_bytes());
         request.extend_from_slice(body);
-        // SAFETY: `request` is valid for its length.
-        let sent =
-            unsafe { libc::send(self.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
-        if sent < 0 {
+        let (ptr, len) = (request.as_ptr().cast(), request.len());
+        // SAFETY: `request` is valid for `len` bytes.
+        if unsafe { libc::send(self.as_raw_fd(), ptr, len, 0) } < 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(())
     }
 
-    /// Sends a request that changes something and waits for its
-    /// acknowledgement.
-    pub fn ask(&mut self, kind: u16, body: &[u8]) -> io::Result<()> {
-        self.send(kind, libc::NLM_F_ACK, body)?;
-        let mut buffer = vec![0u8; BUFFER];
+    /// Sends a request with one answer and hands that to `parse`.
+    pub fn ask<T>(
+        &mut self,
+        kind: u16,
+        body: &[u8],
+        parse: impl FnOnce(Message<'_>) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        self.send(kind, 0, body)?;
+        let mut buffer = [0u8; 4096];
         loop {
             let n = self.receive(&mut buffer, 0)?;
-            for message in messages(buffer.get(..n).unwrap_or_default()) {
-                if message.seq == self.seq && i32::from(message.kind) == libc::NLMSG_ERROR {
-                    return match error_code(&message) {
-                        0 => Ok(()),
-                        code => Err(io::Error::from_raw_os_error(code)),
-                    };
+            let answer = messages(buffer.get(..n).unwrap_or_default()).find(|m| m.seq == self.seq);
+            if let Some(message) = answer {
+                if i32::from(message.kind) == libc::NLMSG_ERROR {
+                    return Err(error(message));
                 }
+                return Ok(parse(message));
+            }
+        }
+    }
+
+    /// Sends a request that changes something and waits for its
+    /// acknowledgement, an `NLMSG_ERROR` with code 0.
+    pub fn change(&mut self, kind: u16, body: &[u8]) -> io::Result<()> {
+        self.send(kind, libc::NLM_F_ACK, body)?;
+        let mut buffer = [0u8; 4096];
+        loop {
+            let n = self.receive(&mut buffer, 0)?;
+            let answer = messages(buffer.get(..n).unwrap_or_default()).find(|m| m.seq == self.seq);
+            if let Some(message) = answer {
+                let failed = error(message);
+                return match failed.raw_os_error() {
+                    Some(0) => Ok(()),
+                    _ => Err(failed),
+                };
             }
         }
     }
@@ -179,22 +209,12 @@ impl Socket {
                         return Err(io::ErrorKind::Interrupted.into());
                     }
                     libc::NLMSG_DONE => return Ok(()),
-                    libc::NLMSG_ERROR => {
-                        return Err(io::Error::from_raw_os_error(error_code(&message)));
-                    }
+                    libc::NLMSG_ERROR => return Err(error(message)),
                     _ => each(message),
                 }
             }
         }
     }
-}
-
-/// The errno in an `NLMSG_ERROR`, 0 for an acknowledgement.
-fn error_code(message: &Message<'_>) -> i32 {
-    message
-        .body
-        .first_chunk()
-        .map_or(0, |b| -i32::from_ne_bytes(*b))
 }
 
 /// A whole dump as parsed by `parse`, repeated when the table changed while it

@@ -180,6 +180,7 @@ fn add(
         Ok(ns) => {
             if let Some(known) = listing.found.iter_mut().find(|n| n.inode == ns.inode) {
                 known.name = known.name.take().or(name);
+                known.pid = pid.filter(|p| *p == 1).or(known.pid);
             }
         }
         // The process may have ended meanwhile.

@@ -289,11 +289,10 @@ impl<'a> View<'a> {
                     id = ty.value;
                     continue;
                 }
-                STRUCT => "struct ",
                 UNION => "union ",
                 ENUM | ENUM64 => "enum ",
                 FWD if ty.kflag => "union ",
-                FWD => "struct ",
+                STRUCT | FWD => "struct ",
                 FUNC_PROTO => return format!("function{stars}"),
                 ARRAY => return format!("array{stars}"),
                 _ => "",

@@ -9,7 +9,7 @@ const TYPE_MASK: u16 = 0x3fff;
 const NESTED: u16 = 1 << 15;
 
 /// Attributes in a row of bytes; ends at the first that does not fit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Attrs<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Attrs<'a> {

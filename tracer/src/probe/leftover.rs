@@ -103,7 +103,7 @@ pub fn remove_clsact_if_empty(ifindex: u32) -> bool {
     }
     let body = tcmsg(ifindex, CLSACT & 0xffff_0000, CLSACT);
     Socket::open(libc::NETLINK_ROUTE, 0)
-        .and_then(|mut s| s.ask(libc::RTM_DELQDISC, &body))
+        .and_then(|mut s| s.change(libc::RTM_DELQDISC, &body))
         .is_ok()
 }
 
