@@ -16,11 +16,12 @@ pub mod client;
 pub mod command;
 pub mod dns;
 pub mod inventory;
-mod network;
 pub mod netns;
+mod network;
 pub mod program;
 mod rules;
 pub mod server;
+pub mod session;
 pub mod state;
 pub mod topology;
 pub mod witness;
@@ -43,13 +44,13 @@ use state::{Process, State};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Iptables {
-    /// Through nf_tables.
+    /// Through `nf_tables`.
     Nft,
     /// Through the old socket options.
     Legacy,
 }
 
-/// Whether NetworkPolicy default/remote-allow exists.
+/// Whether the network policy default/remote-allow exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
@@ -64,7 +65,7 @@ pub enum Policy {
 pub struct Options {
     /// The iptables variant for the rules.
     pub iptables: Iptables,
-    /// Whether the NetworkPolicy exists.
+    /// Whether the network policy exists.
     pub policy: Policy,
     /// Whether pods and nodes have IPv6 addresses too.
     pub ipv6: bool,
@@ -149,7 +150,8 @@ pub fn down() -> Result<bool> {
 /// Gives a pod the label `allowed`, or takes it away: in the inventory and, under the policy, in the rules.
 pub fn label(pod: &str, allowed: Option<&str>) -> Result<()> {
     let _lock = exclusive()?;
-    let pod = topology::pod(pod).with_context(|| format!("there is no pod {pod} in the laboratory"))?;
+    let pod =
+        topology::pod(pod).with_context(|| format!("there is no pod {pod} in the laboratory"))?;
     let mut state = loaded()?;
     match allowed {
         Some(value) => state.allowed.insert(pod.name.to_owned(), value.to_owned()),
@@ -188,7 +190,9 @@ pub fn policy_drops(host_end: &str) -> Result<u64> {
 
 fn build(options: &Options) -> Result<State> {
     let mut state = State::new(options);
-    state.namespaces = topology::namespaces().map(|name| (name.to_owned(), 0)).collect();
+    state.namespaces = topology::namespaces()
+        .map(|name| (name.to_owned(), 0))
+        .collect();
     fs::create_dir_all(witness::dir()).with_context(|| format!("making {}", state::DIR))?;
     state.save()?;
     network::load_modules();
@@ -262,11 +266,11 @@ fn take_down() -> Result<bool> {
             .filter_map(Process::of),
     );
     end(&victims);
-    let batch: String = owned
-        .iter()
-        .map(|(name, _)| format!("netns del {name}\n"))
-        .collect();
-    if !batch.is_empty() {
+    if !owned.is_empty() {
+        let mut batch = String::new();
+        for (name, _) in &owned {
+            batch.extend(["netns del ", name, "\n"]);
+        }
         program::feed("ip", &["-batch", "-"], &batch)?;
     }
     if state.made_netns_dir {
@@ -315,6 +319,7 @@ fn exclusive() -> Result<File> {
     // A lock on the directory itself leaves no file behind.
     let run = File::open(Path::new(state::DIR).parent().unwrap_or(Path::new("/run")))
         .context("opening /run")?;
-    run.lock().context("waiting for another run of the laboratory")?;
+    run.lock()
+        .context("waiting for another run of the laboratory")?;
     Ok(run)
 }

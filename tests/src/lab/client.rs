@@ -26,7 +26,11 @@ pub enum Transport {
 }
 
 /// The search list of a pod in the namespace `default`.
-pub const SEARCH: [&str; 3] = ["default.svc.cluster.local", "svc.cluster.local", "cluster.local"];
+pub const SEARCH: [&str; 3] = [
+    "default.svc.cluster.local",
+    "svc.cluster.local",
+    "cluster.local",
+];
 
 /// Looks a name up as a pod would: five dots or a final dot make it absolute, else the search list is tried.
 ///
@@ -70,7 +74,9 @@ pub fn resolve(
 pub fn echo(ns: Option<&str>, addr: SocketAddr, timeout: Duration) -> Result<String> {
     within_or_here(ns, || {
         let socket = udp_to(addr, timeout)?;
-        socket.send(b"hello\n").with_context(|| format!("sending to {addr}"))?;
+        socket
+            .send(b"hello\n")
+            .with_context(|| format!("sending to {addr}"))?;
         let mut buffer = [0; 512];
         let length = socket
             .recv(&mut buffer)
@@ -80,7 +86,9 @@ pub fn echo(ns: Option<&str>, addr: SocketAddr, timeout: Duration) -> Result<Str
 }
 
 fn ask(name: &str, kind: u16, transport: Transport, timeout: Duration) -> Result<Answer> {
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let clock = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let question = Question {
         id: clock.subsec_nanos() as u16,
         name: name.to_ascii_lowercase(),
@@ -125,6 +133,8 @@ fn udp_to(addr: SocketAddr, timeout: Duration) -> Result<UdpSocket> {
     }
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("opening a UDP socket")?;
     socket.set_read_timeout(Some(timeout))?;
-    socket.connect(addr).with_context(|| format!("no route to {addr}"))?;
+    socket
+        .connect(addr)
+        .with_context(|| format!("no route to {addr}"))?;
     Ok(socket)
 }

@@ -1,6 +1,7 @@
 //! The laboratory's command line, for the `lab` binary and for `cargo xtask lab`.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -49,7 +50,7 @@ enum Action {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<OsString>,
     },
-    /// Set or remove a pod's label `allowed`, which the NetworkPolicy selects
+    /// Set or remove a pod's label `allowed`, which the network policy selects
     Label {
         /// client, local, remote or dns
         pod: String,
@@ -92,7 +93,7 @@ struct UpArgs {
     /// The iptables variant that loads the rules
     #[arg(long, value_enum, default_value = "nft")]
     iptables: Iptables,
-    /// Whether NetworkPolicy default/remote-allow protects the pod remote
+    /// Whether the network policy default/remote-allow protects the pod remote
     #[arg(long, value_enum, default_value = "off")]
     policy: Policy,
     /// Give nodes and pods IPv6 addresses too
@@ -167,11 +168,22 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
             inside(from.ns.as_deref())?;
             say(&client::echo(from.ns.as_deref(), addr, from.timeout)?)?;
         }
-        Action::Resolve { name, aaaa, transport, from } => {
+        Action::Resolve {
+            name,
+            aaaa,
+            transport,
+            from,
+        } => {
             inside(from.ns.as_deref())?;
             let kind = if aaaa { TYPE_AAAA } else { TYPE_A };
-            let (name, answer) =
-                client::resolve(from.ns.as_deref(), &name, kind, &client::SEARCH, transport, from.timeout)?;
+            let (name, answer) = client::resolve(
+                from.ns.as_deref(),
+                &name,
+                kind,
+                &client::SEARCH,
+                transport,
+                from.timeout,
+            )?;
             let addrs: Vec<String> = answer.addrs.iter().map(ToString::to_string).collect();
             say(&format!("{name} {} {}\n", answer.rcode, addrs.join(" ")))?;
         }
@@ -208,7 +220,11 @@ fn status() -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     say(&table(&state))?;
-    Ok(if state.is_intact() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if state.is_intact() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn table(state: &State) -> String {
@@ -228,9 +244,15 @@ fn table(state: &State) -> String {
             None => "-".to_owned(),
         };
         let what = topology::describe(name);
-        text += &format!("{name:<9} {netns:<11} {process:<14} {what}\n");
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name:<9} {netns:<11} {process:<14} {what}");
     }
-    let Options { iptables, policy, ipv6, .. } = &state.options;
+    let Options {
+        iptables,
+        policy,
+        ipv6,
+        ..
+    } = &state.options;
     text += &format!("iptables: {iptables:?}, policy: {policy:?}, IPv6: {ipv6}\n").to_lowercase();
     text
 }
@@ -239,7 +261,10 @@ fn exec(ns: &str, command: &[OsString]) -> Result<ExitCode> {
     let state = super::loaded()?;
     if !state.namespaces.contains_key(ns) {
         let names: Vec<&str> = topology::namespaces().collect();
-        bail!("the laboratory has no namespace {ns}; it has {}", names.join(", "));
+        bail!(
+            "the laboratory has no namespace {ns}; it has {}",
+            names.join(", ")
+        );
     }
     netns::enter(ns)?;
     let Some((program, args)) = command.split_first() else {
@@ -254,7 +279,10 @@ fn get(args: GetArgs) -> Result<ExitCode> {
     let base = match (args.up, args.down) {
         (Some(bytes), _) => client::Options::up(bytes),
         (None, Some(bytes)) => client::Options::down(bytes),
-        (None, None) => client::Options { path: args.path, ..client::Options::default() },
+        (None, None) => client::Options {
+            path: args.path,
+            ..client::Options::default()
+        },
     };
     let options = client::Options {
         source_port: args.source_port,
@@ -262,7 +290,11 @@ fn get(args: GetArgs) -> Result<ExitCode> {
         hold: args.hold,
         ..base
     };
-    let load = Load { count: args.count, parallel: args.parallel, keep_alive: args.keep_alive };
+    let load = Load {
+        count: args.count,
+        parallel: args.parallel,
+        keep_alive: args.keep_alive,
+    };
     let outcomes = client::load(args.from.ns.as_deref(), args.addr, &options, load)?;
     let mut failed = false;
     for outcome in outcomes {
@@ -278,7 +310,11 @@ fn get(args: GetArgs) -> Result<ExitCode> {
             }
         }
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Keeps the laboratory's addresses off the machine's own network.
@@ -292,7 +328,9 @@ fn inside(ns: Option<&str>) -> Result<()> {
             if state.owned().iter().any(|&(_, inode)| inode == here) {
                 return Ok(());
             }
-            bail!("this is not a namespace of the laboratory; name one with --ns or use `lab exec`");
+            bail!(
+                "this is not a namespace of the laboratory; name one with --ns or use `lab exec`"
+            );
         }
     }
 }
@@ -301,7 +339,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|time| *time <= Duration::from_secs(3600))
+        .filter(|time| *time <= Duration::from_hours(1))
         .ok_or_else(|| "not a number of seconds up to 3600".to_owned())
 }
 

@@ -99,6 +99,9 @@ impl Question {
             bail!("not one question");
         }
         let (name, after) = decode_name(message, HEADER)?;
+        if word(message, after + 2)? != CLASS_IN {
+            bail!("not about the Internet");
+        }
         Ok(Self {
             id: word(message, 0)?,
             name,
@@ -157,7 +160,9 @@ impl Answer {
             at = decode_name(message, at)?.1;
             let kind = word(message, at)?;
             let length = usize::from(word(message, at + 8)?);
-            let data = message.get(at + 10..at + 10 + length).context("record cut short")?;
+            let data = message
+                .get(at + 10..at + 10 + length)
+                .context("record cut short")?;
             if let (TYPE_A, &[a, b, c, d]) = (kind, data) {
                 addrs.push(Ipv4Addr::new(a, b, c, d));
             }
@@ -200,7 +205,11 @@ fn decode_name(message: &[u8], start: usize) -> Result<(String, usize)> {
                 if !name.is_empty() {
                     name.push('.');
                 }
-                name.extend(label.iter().map(|&byte| char::from(byte.to_ascii_lowercase())));
+                name.extend(
+                    label
+                        .iter()
+                        .map(|&byte| char::from(byte.to_ascii_lowercase())),
+                );
                 at = end;
             }
             _ => {
@@ -234,17 +243,25 @@ mod tests {
 
     #[test]
     fn question_survives_the_wire() {
-        assert_eq!(Question::decode(&question().encode()).unwrap(), question());
+        assert_eq!(
+            Question::decode(&question().encode()).expect("a well-formed message"),
+            question()
+        );
     }
 
     #[test]
     fn answer_survives_the_wire() {
         let addrs = vec![Ipv4Addr::new(10, 98, 235, 247)];
         let bytes = question().answer(Rcode::NoError, &addrs);
-        let answer = Answer::decode(&bytes, &question()).unwrap();
+        let answer = Answer::decode(&bytes, &question()).expect("a well-formed message");
         assert_eq!((answer.rcode, answer.addrs), (Rcode::NoError, addrs));
         let none = question().answer(Rcode::NxDomain, &[]);
-        assert_eq!(Answer::decode(&none, &question()).unwrap().rcode, Rcode::NxDomain);
+        assert_eq!(
+            Answer::decode(&none, &question())
+                .expect("a well-formed message")
+                .rcode,
+            Rcode::NxDomain
+        );
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::state::{self, State};
-use super::topology::{DNS_SERVICE, NODE_PORT, NODES, Node, PODS, POD_PORT, Pod, REMOTE_SERVICE};
 use super::Policy;
+use super::state::{self, State};
+use super::topology::{DNS_SERVICE, NODE_PORT, NODES, Node, POD_PORT, PODS, Pod, REMOTE_SERVICE};
 
 /// Where the inventory is kept.
 pub fn path() -> PathBuf {
@@ -24,10 +24,19 @@ pub(super) fn write(state: &State) -> Result<()> {
 pub fn list(state: &State) -> Value {
     let ipv6 = state.options.ipv6;
     let mut items: Vec<Value> = NODES.iter().map(node).collect();
-    items.extend(PODS.iter().map(|it| pod(it, state.allowed.get(it.name), ipv6)));
+    items.extend(
+        PODS.iter()
+            .map(|it| pod(it, state.allowed.get(it.name), ipv6)),
+    );
     items.extend([remote_service(), dns_service()]);
     items.extend([
-        endpoint_slice("default", "remote", "remote-7xk2p", "remote", &[("", POD_PORT, "TCP")]),
+        endpoint_slice(
+            "default",
+            "remote",
+            "remote-7xk2p",
+            "remote",
+            &[("", POD_PORT, "TCP")],
+        ),
         endpoint_slice(
             "kube-system",
             "kube-dns",
@@ -86,7 +95,10 @@ fn pod(pod: &Pod, allowed: Option<&String>, ipv6: bool) -> Value {
         ]),
         _ => json!([{"containerPort": POD_PORT, "protocol": "TCP"}]),
     };
-    let node_addr = NODES.iter().find(|node| node.name == pod.node).map(|node| node.addr.to_string());
+    let node_addr = NODES
+        .iter()
+        .find(|node| node.name == pod.node)
+        .map(|node| node.addr.to_string());
     json!({
         "apiVersion": "v1",
         "kind": "Pod",

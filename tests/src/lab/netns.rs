@@ -23,7 +23,8 @@ pub fn inode(name: &str) -> Option<u64> {
 
 /// The inode number of the namespace that the calling thread is in.
 pub fn current_inode() -> Result<u64> {
-    let meta = fs::metadata("/proc/thread-self/ns/net").context("reading /proc/thread-self/ns/net")?;
+    let meta =
+        fs::metadata("/proc/thread-self/ns/net").context("reading /proc/thread-self/ns/net")?;
     Ok(meta.ino())
 }
 
@@ -78,7 +79,8 @@ pub fn processes_in(inodes: &[u64]) -> Vec<i32> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid: &i32| {
-            fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|meta| inodes.contains(&meta.ino()))
+            fs::metadata(format!("/proc/{pid}/ns/net"))
+                .is_ok_and(|meta| inodes.contains(&meta.ino()))
         })
         .collect()
 }

@@ -11,7 +11,9 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::topology::{GATEWAY, NODES, Node, OUTSIDE, PODS, Pod, UNDERLAY, VNI, VXLAN_PORT, namespaces};
+use super::topology::{
+    GATEWAY, NODES, Node, OUTSIDE, PODS, Pod, UNDERLAY, VNI, VXLAN_PORT, namespaces,
+};
 use super::{Iptables, Options, netns, program, rules};
 
 /// The MTU of a pod: the underlay's less what VXLAN adds.
@@ -24,8 +26,18 @@ const HOST_END_LINK_LOCAL: &str = "fe80::ecee:eeff:feee:eeee";
 
 /// Kernel modules, where they are modules, that are not loaded on demand everywhere.
 const MODULES: [&str; 12] = [
-    "veth", "bridge", "vxlan", "nf_conntrack", "nf_nat", "ip_set", "ip_set_hash_net", "ip_set_hash_ip",
-    "xt_set", "xt_addrtype", "xt_multiport", "xt_conntrack",
+    "veth",
+    "bridge",
+    "vxlan",
+    "nf_conntrack",
+    "nf_nat",
+    "ip_set",
+    "ip_set_hash_net",
+    "ip_set_hash_ip",
+    "xt_set",
+    "xt_addrtype",
+    "xt_multiport",
+    "xt_conntrack",
 ];
 
 /// Loads kernel modules; says nothing, because what is built in cannot be loaded and need not be.
@@ -33,7 +45,9 @@ pub(super) fn load_modules() {
     let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") else {
         return;
     };
-    let index = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
+    let index = Path::new("/lib/modules")
+        .join(release.trim())
+        .join("modules.dep");
     if index.exists() {
         let _ = Command::new("modprobe")
             .args(["-a", "-q"])
@@ -53,7 +67,9 @@ pub(super) fn make_namespaces() -> Result<()> {
     for host in NODES.iter().map(|node| node.name).chain([OUTSIDE.name]) {
         line(
             &mut batch,
-            format_args!("link add eth0 netns {host} type veth peer name p-{host} netns {UNDERLAY}"),
+            format_args!(
+                "link add eth0 netns {host} type veth peer name p-{host} netns {UNDERLAY}"
+            ),
         );
     }
     for pod in &PODS {
@@ -70,7 +86,12 @@ pub(super) fn make_namespaces() -> Result<()> {
 
 /// Configures every namespace and loads the nodes' rules, side by side.
 pub(super) fn configure(options: &Options) -> Result<()> {
-    let Options { iptables, policy, ipv6, .. } = *options;
+    let Options {
+        iptables,
+        policy,
+        ipv6,
+        ..
+    } = *options;
     thread::scope(|scope| {
         let mut work = vec![
             scope.spawn(move || configure_underlay(ipv6)),
@@ -85,8 +106,10 @@ pub(super) fn configure(options: &Options) -> Result<()> {
         for pod in &PODS {
             work.push(scope.spawn(move || configure_pod(pod, ipv6)));
         }
-        work.into_iter()
-            .try_for_each(|job| job.join().map_err(|_| anyhow!("a set-up thread panicked"))?)
+        work.into_iter().try_for_each(|job| {
+            job.join()
+                .map_err(|_| anyhow!("a set-up thread panicked"))?
+        })
     })
 }
 
@@ -123,8 +146,14 @@ fn configure_pod(pod: &Pod, ipv6: bool) -> Result<()> {
         pod.addr
     );
     if ipv6 {
-        line(&mut batch, format_args!("addr add {}/128 dev eth0 nodad", pod.addr6));
-        line(&mut batch, format_args!("route add default via {HOST_END_LINK_LOCAL} dev eth0"));
+        line(
+            &mut batch,
+            format_args!("addr add {}/128 dev eth0 nodad", pod.addr6),
+        );
+        line(
+            &mut batch,
+            format_args!("route add default via {HOST_END_LINK_LOCAL} dev eth0"),
+        );
     }
     netns::within(pod.name, || {
         set_ipv6(ipv6)?;
@@ -145,7 +174,12 @@ fn configure_node(node: &Node, ipv6: bool) -> Result<()> {
         }
         for pod in pods_on(node) {
             let conf = format!("net/ipv4/conf/{}", pod.host_end);
-            for (key, value) in [("proxy_arp", "1"), ("forwarding", "1"), ("route_localnet", "1"), ("rp_filter", "1")] {
+            for (key, value) in [
+                ("proxy_arp", "1"),
+                ("forwarding", "1"),
+                ("route_localnet", "1"),
+                ("rp_filter", "1"),
+            ] {
                 sysctl(&format!("{conf}/{key}"), value)?;
             }
             sysctl(&format!("net/ipv4/neigh/{}/proxy_delay", pod.host_end), "0")?;
@@ -159,7 +193,15 @@ fn configure_node(node: &Node, ipv6: bool) -> Result<()> {
 }
 
 fn node_batch(node: &Node, ipv6: bool) -> String {
-    let Node { addr, vtep, vtep_mac, block, vtep6, block6, .. } = node;
+    let Node {
+        addr,
+        vtep,
+        vtep_mac,
+        block,
+        vtep6,
+        block6,
+        ..
+    } = node;
     let mut batch = format!(
         "link set lo up\nlink set eth0 up\naddr add {addr}/24 dev eth0\n\
          route add default via {GATEWAY} dev eth0\n\
@@ -169,24 +211,60 @@ fn node_batch(node: &Node, ipv6: bool) -> String {
          route add blackhole {block} proto 80\n"
     );
     if ipv6 {
-        line(&mut batch, format_args!("addr add {vtep6}/128 dev vxlan.calico nodad"));
-        line(&mut batch, format_args!("route add blackhole {block6} proto 80"));
+        line(
+            &mut batch,
+            format_args!("addr add {vtep6}/128 dev vxlan.calico nodad"),
+        );
+        line(
+            &mut batch,
+            format_args!("route add blackhole {block6} proto 80"),
+        );
     }
     for pod in pods_on(node) {
-        let Pod { host_end, addr, addr6, .. } = pod;
-        line(&mut batch, format_args!("link set {host_end} mtu {POD_MTU} address {HOST_END_MAC} up"));
-        line(&mut batch, format_args!("route add {addr} dev {host_end} scope link"));
+        let Pod {
+            host_end,
+            addr,
+            addr6,
+            ..
+        } = pod;
+        line(
+            &mut batch,
+            format_args!("link set {host_end} mtu {POD_MTU} address {HOST_END_MAC} up"),
+        );
+        line(
+            &mut batch,
+            format_args!("route add {addr} dev {host_end} scope link"),
+        );
         if ipv6 {
             line(&mut batch, format_args!("route add {addr6} dev {host_end}"));
         }
     }
     for peer in peers_of(node) {
-        let Node { vtep, vtep_mac, block, vtep6, block6, .. } = peer;
-        line(&mut batch, format_args!("neigh add {vtep} lladdr {vtep_mac} dev vxlan.calico nud permanent"));
-        line(&mut batch, format_args!("route add {block} via {vtep} dev vxlan.calico onlink proto 80"));
+        let Node {
+            vtep,
+            vtep_mac,
+            block,
+            vtep6,
+            block6,
+            ..
+        } = peer;
+        line(
+            &mut batch,
+            format_args!("neigh add {vtep} lladdr {vtep_mac} dev vxlan.calico nud permanent"),
+        );
+        line(
+            &mut batch,
+            format_args!("route add {block} via {vtep} dev vxlan.calico onlink proto 80"),
+        );
         if ipv6 {
-            line(&mut batch, format_args!("neigh add {vtep6} lladdr {vtep_mac} dev vxlan.calico nud permanent"));
-            line(&mut batch, format_args!("route add {block6} via {vtep6} dev vxlan.calico onlink proto 80"));
+            line(
+                &mut batch,
+                format_args!("neigh add {vtep6} lladdr {vtep_mac} dev vxlan.calico nud permanent"),
+            );
+            line(
+                &mut batch,
+                format_args!("route add {block6} via {vtep6} dev vxlan.calico onlink proto 80"),
+            );
         }
     }
     batch
@@ -197,7 +275,10 @@ fn fdb_batch(node: &Node) -> String {
     for peer in peers_of(node) {
         line(
             &mut batch,
-            format_args!("fdb add {} dev vxlan.calico dst {} self permanent", peer.vtep_mac, peer.addr),
+            format_args!(
+                "fdb add {} dev vxlan.calico dst {} self permanent",
+                peer.vtep_mac, peer.addr
+            ),
         );
     }
     batch

@@ -35,7 +35,11 @@ pub fn run(program: &str, args: &[&str], input: &str) -> Result<String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    let said: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let said: Vec<&str> = message
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
     bail!("{program} {} failed: {}", args.join(" "), said.join("; "));
 }
 

@@ -26,7 +26,8 @@ pub(super) fn load(node: &Node, iptables: Iptables, policy: Policy) -> Result<()
     };
     netns::within(node.name, || {
         program::feed("ipset", &["restore"], &select(sets, policy))?;
-        program::feed(iptables.restore(), &[], &select(rules, policy))
+        // The legacy variant has one lock for all namespaces, and the nodes load side by side.
+        program::feed(iptables.restore(), &["-w", "10"], &select(rules, policy))
     })
 }
 
@@ -34,7 +35,11 @@ pub(super) fn load(node: &Node, iptables: Iptables, policy: Policy) -> Result<()
 pub(super) fn allow(node: &str, addr: std::net::Ipv4Addr, allowed: bool) -> Result<()> {
     let verb = if allowed { "add" } else { "del" };
     netns::within(node, || {
-        program::feed("ipset", &["-exist", verb, ALLOWED_SET, &addr.to_string()], "")
+        program::feed(
+            "ipset",
+            &["-exist", verb, ALLOWED_SET, &addr.to_string()],
+            "",
+        )
     })
 }
 

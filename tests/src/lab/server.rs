@@ -16,7 +16,7 @@ use super::topology::POD_PORT;
 use super::witness::Log;
 
 /// How long a connection may be silent before the server gives it up.
-const IDLE: Duration = Duration::from_secs(120);
+const IDLE: Duration = Duration::from_mins(2);
 
 /// Serves under that name until the laboratory with that id is gone.
 ///
@@ -33,7 +33,7 @@ pub fn serve(name: &str, lab_id: &str) -> Result<()> {
     {
         let (name, log) = (Arc::clone(&name), Arc::clone(&log));
         accept_all(listener, move |stream, peer| {
-            http::converse(&name, stream, peer, &log);
+            http::converse(&name, &stream, peer, &log);
         });
     }
     thread::spawn(move || echo_datagrams(&name, &echo, &log));

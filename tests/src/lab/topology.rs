@@ -49,7 +49,7 @@ pub struct Host {
 pub struct Node {
     /// Its name, in Kubernetes and in /run/netns.
     pub name: &'static str,
-    /// Its InternalIP.
+    /// Its `InternalIP`.
     pub addr: Ipv4Addr,
     /// The address of its `vxlan.calico`.
     pub vtep: Ipv4Addr,

@@ -117,7 +117,9 @@ impl Response {
     }
 
     fn field(&self, key: &str) -> Option<&str> {
-        self.body.split_whitespace().find_map(|word| word.strip_prefix(key))
+        self.body
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix(key))
     }
 }
 
@@ -146,7 +148,11 @@ pub fn load(
                 .collect();
             let mut outcomes = Vec::new();
             for client in clients {
-                outcomes.extend(client.join().map_err(|_| anyhow!("a client thread panicked"))?);
+                outcomes.extend(
+                    client
+                        .join()
+                        .map_err(|_| anyhow!("a client thread panicked"))?,
+                );
             }
             Ok(outcomes)
         })
@@ -241,7 +247,9 @@ impl Connection {
     fn exchange(&mut self, options: &Options, close: bool) -> Result<Response> {
         let Options { path, upload, .. } = options;
         let connection = if close { "close" } else { "keep-alive" };
-        let length = upload.map(|bytes| format!("Content-Length: {bytes}\r\n")).unwrap_or_default();
+        let length = upload
+            .map(|bytes| format!("Content-Length: {bytes}\r\n"))
+            .unwrap_or_default();
         let head = format!(
             "{} {path} HTTP/1.1\r\nHost: {}\r\n{length}Connection: {connection}\r\n\r\n",
             if upload.is_some() { "POST" } else { "GET" },
@@ -279,7 +287,10 @@ impl Connection {
             }
         }
         let mut kept = Vec::new();
-        self.reader.by_ref().take(body_len.min(KEPT)).read_to_end(&mut kept)?;
+        self.reader
+            .by_ref()
+            .take(body_len.min(KEPT))
+            .read_to_end(&mut kept)?;
         let rest = body_len.saturating_sub(KEPT);
         let swallowed = io::copy(&mut self.reader.by_ref().take(rest), &mut io::sink())?;
         if kept.len() as u64 + swallowed < body_len {

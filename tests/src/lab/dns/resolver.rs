@@ -49,7 +49,13 @@ fn converse(mut stream: &TcpStream, peer: SocketAddr, log: &Log) -> io::Result<(
         let mut framed = (answer.len() as u16).to_be_bytes().to_vec();
         framed.extend(answer);
         stream.write_all(&framed)?;
-        log.write("tcp", peer, &text, message.len() as u64 + 2, framed.len() as u64);
+        log.write(
+            "tcp",
+            peer,
+            &text,
+            message.len() as u64 + 2,
+            framed.len() as u64,
+        );
     }
 }
 
@@ -57,7 +63,11 @@ fn converse(mut stream: &TcpStream, peer: SocketAddr, log: &Log) -> io::Result<(
 fn respond(message: &[u8]) -> Option<(String, Vec<u8>)> {
     let Ok(question) = Question::decode(message) else {
         let id = u16::from_be_bytes([*message.first()?, *message.get(1)?]);
-        let unknown = Question { id, name: String::new(), kind: TYPE_A };
+        let unknown = Question {
+            id,
+            name: String::new(),
+            kind: TYPE_A,
+        };
         return Some(("malformed".to_owned(), unknown.answer(Rcode::FormErr, &[])));
     };
     let text = format!("{} type {}", question.name, question.kind);

@@ -26,11 +26,11 @@ enum Body {
 }
 
 /// Answers requests on one connection until the client is done or silent for too long.
-pub(super) fn converse(name: &str, stream: TcpStream, peer: SocketAddr, log: &Log) {
+pub(super) fn converse(name: &str, stream: &TcpStream, peer: SocketAddr, log: &Log) {
     let (mut received, mut sent) = (0, 0);
-    let mut reader = BufReader::new(&stream);
+    let mut reader = BufReader::new(stream);
     while let Ok(Some(request)) = read_request(&mut reader) {
-        let outcome = answer(name, peer, &request, &mut reader, &stream);
+        let outcome = answer(name, peer, &request, &mut reader, stream);
         let (read, written) = match &outcome {
             Ok(written) => (request.head_bytes + request.content_length, *written),
             Err(_) => (request.head_bytes, 0),
@@ -52,7 +52,10 @@ fn answer(
     reader: &mut impl BufRead,
     mut stream: &TcpStream,
 ) -> io::Result<u64> {
-    let swallowed = io::copy(&mut reader.by_ref().take(request.content_length), &mut io::sink())?;
+    let swallowed = io::copy(
+        &mut reader.by_ref().take(request.content_length),
+        &mut io::sink(),
+    )?;
     if swallowed < request.content_length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
