@@ -8,3 +8,4 @@ pub mod time;
 pub mod netlink;
 pub mod inventory;
 pub mod target;
+pub mod discover;

@@ -1,0 +1,260 @@
+//! Tells nodes from pods and everything else. Pure: from facts to a discovery.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Discovery, Facts, NodeLink, NodeNs, PodNs, host_routes, own_addrs};
+use crate::inventory::Inventory;
+use crate::netlink::Link;
+use crate::trace::Role;
+
+const TUNNELS: &[&str] = &[
+    "vxlan",
+    "geneve",
+    "ipip",
+    "sit",
+    "ip6tnl",
+    "gre",
+    "gretap",
+    "ip6gre",
+    "ip6gretap",
+    "erspan",
+    "wireguard",
+];
+/// Kinds with one end in a pod.
+const PAIRS: &[&str] = &["veth", "netkit"];
+
+pub(super) fn is_tunnel(link: &Link) -> bool {
+    TUNNELS.contains(&&*link.kind)
+}
+
+fn is_pair(link: &Link) -> bool {
+    PAIRS.contains(&&*link.kind)
+}
+
+/// A namespace reached through its default route, over a veth.
+struct Parent {
+    netns: u32,
+    /// The pod's end.
+    link: usize,
+}
+
+fn parent(facts: &Facts) -> Option<Parent> {
+    let routes = facts.routes.iter().filter(|r| r.is_default());
+    routes.into_iter().find_map(|route| {
+        let link = facts.links.iter().position(|l| l.ifindex == route.oif)?;
+        let end = facts.links.get(link).filter(|l| is_pair(l))?;
+        let netns = facts.peer(end)?;
+        Some(Parent { netns, link })
+    })
+}
+
+struct World<'a> {
+    facts: &'a [Facts],
+    at: HashMap<u32, usize>,
+    parents: Vec<Option<Parent>>,
+    /// Namespaces that others hang off.
+    hosts: HashSet<u32>,
+}
+
+impl World<'_> {
+    /// Namespaces behind the veths of this one that look like pods.
+    fn pods_of(&self, node: &Facts) -> Vec<usize> {
+        let own = node.ns.inode;
+        let children = self.parents.iter().enumerate().filter(|(i, p)| {
+            let leaf = !self.hosts.contains(&self.facts[*i].ns.inode);
+            leaf && p.as_ref().is_some_and(|p| p.netns == own)
+        });
+        children.map(|(i, _)| i).collect()
+    }
+
+    /// Routed by an address of its own, or on a bridge: how CNIs do it.
+    fn is_wired_like_a_pod(&self, node: &Facts, pod: usize) -> bool {
+        let (Some(parent), facts) = (&self.parents[pod], &self.facts[pod]) else {
+            return false;
+        };
+        let end = &facts.links[parent.link];
+        let host_end = node
+            .links
+            .iter()
+            .find(|l| Some(l.ifindex) == end.link && node.peer(l) == Some(facts.ns.inode));
+        host_end.is_some_and(|h| {
+            let routed = |r: &crate::netlink::Route| r.is_host() && r.oif == h.ifindex;
+            h.master.is_some() || node.routes.iter().any(routed)
+        })
+    }
+}
+
+fn internal_name(facts: &Facts, inventory: Option<&Inventory>) -> Option<Arc<str>> {
+    let node = inventory?.nodes.iter().find(|n| {
+        let internal = &n.internal;
+        facts.addrs.iter().any(|a| internal.contains(&a.addr))
+    })?;
+    Some(Arc::clone(&node.name))
+}
+
+/// Names the nodes: `None` is not a node.
+fn nodes(
+    world: &World<'_>,
+    forced: &HashMap<u32, String>,
+    inventory: Option<&Inventory>,
+) -> Vec<Option<Arc<str>>> {
+    let facts = world.facts;
+    if !forced.is_empty() {
+        let name = |f: &Facts| forced.get(&f.ns.inode).map(|n| Arc::from(&**n));
+        return facts.iter().map(name).collect();
+    }
+    let by_inventory: Vec<_> = facts.iter().map(|f| internal_name(f, inventory)).collect();
+    let known = by_inventory.iter().any(Option::is_some);
+    let each = facts.iter().zip(by_inventory);
+    each.map(|(f, name)| {
+        if name.is_some() || !f.forwards {
+            return name;
+        }
+        let mut pods = world.pods_of(f);
+        pods.retain(|p| world.is_wired_like_a_pod(f, *p));
+        let is_node = if known {
+            // The inventory knows this machine's nodes: a machine that carries
+            // them in containers must not be taken for one, so only pods that
+            // the inventory knows as well make another.
+            let inventoried = |p: &usize| {
+                let mut addrs = facts[*p].addrs.iter();
+                addrs.any(|a| inventory.is_some_and(|i| i.pod_at(a.addr).is_some()))
+            };
+            pods.iter().any(inventoried)
+        } else {
+            // The idle tunl0, gre0, ... that modules make everywhere are down.
+            !pods.is_empty() || f.links.iter().any(|l| is_tunnel(l) && l.up)
+        };
+        is_node.then(|| own_name(f))
+    })
+    .collect()
+}
+
+fn own_name(facts: &Facts) -> Arc<str> {
+    if let Some(name) = &facts.ns.name {
+        return Arc::from(&**name);
+    }
+    if facts.ns.pid == Some(1)
+        && let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname")
+    {
+        return Arc::from(name.trim());
+    }
+    format!("netns-{}", facts.ns.inode).into()
+}
+
+/// Devices that carry the node's own address or lead to other nodes.
+fn uplinks(facts: &Facts, internal: &[IpAddr]) -> HashSet<u32> {
+    let holding = |addr: &IpAddr| facts.addrs.iter().find(|a| a.addr == *addr);
+    let carried = facts.links.iter().filter(|l| is_tunnel(l));
+    let local = carried.clone().filter_map(|t| t.local.as_ref());
+    let holders = internal.iter().chain(local).filter_map(holding);
+    let mut found: HashSet<u32> = holders.map(|a| a.ifindex).collect();
+    let defaults = facts.routes.iter().filter(|r| r.is_default());
+    found.extend(defaults.map(|r| r.oif));
+    found.extend(
+        carried
+            .filter(|t| t.link_netnsid.is_none())
+            .filter_map(|t| t.link),
+    );
+    let is_inner =
+        |l: &&Link| is_tunnel(l) || l.arphrd == libc::ARPHRD_LOOPBACK || &*l.kind == "dummy";
+    for inner in facts.links.iter().filter(is_inner) {
+        found.remove(&inner.ifindex);
+    }
+    found
+}
+
+fn role(facts: &Facts, link: &Link, uplinks: &HashSet<u32>) -> Role {
+    let foreign = link.link_netnsid.is_some();
+    match &*link.kind {
+        _ if uplinks.contains(&link.ifindex) => Role::Uplink,
+        _ if is_tunnel(link) && link.up => Role::Tunnel,
+        "bridge" => Role::Bridge,
+        // The kernel leaves the id out only where both ends are in here.
+        _ if is_pair(link) && (foreign || facts.peer(link).is_some()) => Role::PodVeth,
+        _ => Role::Other,
+    }
+}
+
+fn node(facts: &Facts, name: Arc<str>, inventory: Option<&Inventory>) -> NodeNs {
+    let listed = inventory.iter().flat_map(|i| &i.nodes);
+    let internal: Vec<IpAddr> = listed
+        .filter(|n| n.name == name)
+        .flat_map(|n| n.internal.iter().copied())
+        .collect();
+    let uplinks = uplinks(facts, &internal);
+    let links = facts.links.iter().map(|link| NodeLink {
+        role: role(facts, link, &uplinks),
+        peer: facts.peer(link),
+        link: link.clone(),
+    });
+    // kube-proxy's IPVS mode puts every ClusterIP on a dummy device.
+    let dummy = |ifindex| {
+        let mut all = facts.links.iter();
+        all.any(|l| l.ifindex == ifindex && &*l.kind == "dummy")
+    };
+    let mut addrs = own_addrs(&facts.addrs, dummy);
+    addrs.sort_by_key(|a| !internal.contains(a));
+    NodeNs {
+        name,
+        netns: facts.ns.inode,
+        ns: Arc::clone(&facts.ns),
+        addrs,
+        links: links.collect(),
+        host_routes: host_routes(&facts.routes),
+    }
+}
+
+pub(super) fn classify(
+    facts: Vec<Facts>,
+    forced: &HashMap<u32, String>,
+    inventory: Option<&Inventory>,
+) -> Discovery {
+    let at = facts.iter().enumerate().map(|(i, f)| (f.ns.inode, i));
+    let parents: Vec<_> = facts.iter().map(parent).collect();
+    let world = World {
+        at: at.collect(),
+        hosts: parents.iter().flatten().map(|p| p.netns).collect(),
+        parents,
+        facts: &facts,
+    };
+    let names = nodes(&world, forced, inventory);
+    let mut discovery = Discovery::default();
+    for (f, name) in facts.iter().zip(&names) {
+        if let Some(name) = name {
+            discovery.nodes.push(node(f, Arc::clone(name), inventory));
+        }
+    }
+    discovery
+        .nodes
+        .sort_by(|a, b| (&a.name, a.netns).cmp(&(&b.name, b.netns)));
+    let is_node: HashSet<u32> = discovery.nodes.iter().map(|n| n.netns).collect();
+    for (index, node) in discovery.nodes.iter().enumerate() {
+        for host_end in node.links.iter().filter(|l| l.role == Role::PodVeth) {
+            let Some(peer) = host_end.peer.filter(|p| !is_node.contains(p)) else {
+                continue;
+            };
+            let Some(pod) = world.at.get(&peer).map(|i| &facts[*i]) else {
+                continue;
+            };
+            let end = pod
+                .links
+                .iter()
+                .find(|l| Some(l.ifindex) == host_end.link.link);
+            let Some(end) = end else { continue };
+            discovery.pods.push(PodNs {
+                netns: peer,
+                ns: Arc::clone(&pod.ns),
+                addrs: own_addrs(&pod.addrs, |i| i != end.ifindex),
+                node: index,
+                ifindex: host_end.link.ifindex,
+                iface: Arc::clone(&host_end.link.name),
+                pod_ifindex: end.ifindex,
+                pod_iface: Arc::clone(&end.name),
+            });
+        }
+    }
+    discovery
+}
