@@ -127,7 +127,7 @@ pub fn discover(
     }
     let (facts, mut skipped) = gather(listing.found);
     skipped.splice(0..0, listing.skipped);
-    let mut discovery = classify::classify(facts, &forced, inventory);
+    let mut discovery = classify::classify(&facts, &forced, inventory);
     discovery.skipped.splice(0..0, skipped);
     Ok(discovery)
 }

@@ -9,3 +9,4 @@ pub mod netlink;
 pub mod inventory;
 pub mod target;
 pub mod discover;
+pub mod conntrack;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Discovery, Facts, NodeLink, NodeNs, PodNs, host_routes, own_addrs};
 use crate::inventory::Inventory;
-use crate::netlink::Link;
+use crate::netlink::{Link, Route};
 use crate::trace::Role;
 
 const TUNNELS: &[&str] = &[
@@ -69,21 +69,53 @@ impl World<'_> {
         children.map(|(i, _)| i).collect()
     }
 
-    /// Routed by an address of its own, or on a bridge: how CNIs do it.
-    fn is_wired_like_a_pod(&self, node: &Facts, pod: usize) -> bool {
-        let (Some(parent), facts) = (&self.parents[pod], &self.facts[pod]) else {
-            return false;
-        };
+    /// How a pod is wired to its node, if as CNIs do it.
+    fn wiring(&self, node: &Facts, pod: usize) -> Option<Wiring> {
+        let (parent, facts) = (self.parents[pod].as_ref()?, &self.facts[pod]);
         let end = &facts.links[parent.link];
         let host_end = node
             .links
             .iter()
-            .find(|l| Some(l.ifindex) == end.link && node.peer(l) == Some(facts.ns.inode));
-        host_end.is_some_and(|h| {
-            let routed = |r: &crate::netlink::Route| r.is_host() && r.oif == h.ifindex;
-            h.master.is_some() || node.routes.iter().any(routed)
-        })
+            .find(|l| Some(l.ifindex) == end.link && node.peer(l) == Some(facts.ns.inode))?;
+        let routed = |r: &Route| r.is_host() && r.oif == host_end.ifindex;
+        if node.routes.iter().any(routed) {
+            return Some(Wiring::Routed);
+        }
+        host_end.master.map(|_| Wiring::Bridged)
     }
+
+    /// Without an inventory: is it a node? A tunnel, or pods routed by address,
+    /// say so plainly. Bridged ones may as well be plain containers, so a
+    /// machine that has plain nodes hanging off it is none.
+    fn candidates(&self) -> Vec<bool> {
+        let plain = |f: &Facts| {
+            let mut pods = self.pods_of(f).into_iter();
+            // The idle tunl0, gre0, ... that modules make everywhere are down.
+            let tunnel = f.links.iter().any(|l| is_tunnel(l) && l.up);
+            tunnel || pods.any(|p| self.wiring(f, p) == Some(Wiring::Routed))
+        };
+        let plain: Vec<bool> = self.facts.iter().map(|f| f.forwards && plain(f)).collect();
+        let carries_nodes = |own: u32| {
+            let mut all = self.parents.iter().zip(&plain);
+            all.any(|(p, plain)| *plain && p.as_ref().is_some_and(|p| p.netns == own))
+        };
+        let each = self.facts.iter().zip(&plain);
+        each.map(|(f, plain)| {
+            let mut pods = self.pods_of(f).into_iter();
+            let bridged = f.forwards && pods.any(|p| self.wiring(f, p).is_some());
+            *plain || (bridged && !carries_nodes(f.ns.inode))
+        })
+        .collect()
+    }
+}
+
+/// How the host end of a pod's veth is set up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wiring {
+    /// A route to the pod's address leads into it.
+    Routed,
+    /// It is a port of a bridge.
+    Bridged,
 }
 
 fn internal_name(facts: &Facts, inventory: Option<&Inventory>) -> Option<Arc<str>> {
@@ -106,37 +138,30 @@ fn nodes(
         return facts.iter().map(name).collect();
     }
     let by_inventory: Vec<_> = facts.iter().map(|f| internal_name(f, inventory)).collect();
-    let known = by_inventory.iter().any(Option::is_some);
-    let each = facts.iter().zip(by_inventory);
-    each.map(|(f, name)| {
-        if name.is_some() || !f.forwards {
-            return name;
-        }
-        let mut pods = world.pods_of(f);
-        pods.retain(|p| world.is_wired_like_a_pod(f, *p));
-        let is_node = if known {
-            // The inventory knows this machine's nodes: a machine that carries
-            // them in containers must not be taken for one, so only pods that
-            // the inventory knows as well make another.
-            let inventoried = |p: &usize| {
-                let mut addrs = facts[*p].addrs.iter();
-                addrs.any(|a| inventory.is_some_and(|i| i.pod_at(a.addr).is_some()))
-            };
-            pods.iter().any(inventoried)
-        } else {
-            // The idle tunl0, gre0, ... that modules make everywhere are down.
-            !pods.is_empty() || f.links.iter().any(|l| is_tunnel(l) && l.up)
-        };
-        is_node.then(|| own_name(f))
-    })
-    .collect()
+    // Where the inventory knows this machine's nodes, a machine that carries them
+    // in containers must not be taken for one: only pods that the inventory
+    // knows as well make another.
+    let inventoried = |pod: &usize| {
+        let mut addrs = facts[*pod].addrs.iter();
+        addrs.any(|a| inventory.is_some_and(|i| i.pod_at(a.addr).is_some()))
+    };
+    let more: Vec<bool> = if by_inventory.iter().any(Option::is_some) {
+        let has_pods = |f: &Facts| world.pods_of(f).iter().any(inventoried);
+        facts.iter().map(|f| f.forwards && has_pods(f)).collect()
+    } else {
+        world.candidates()
+    };
+    let each = facts.iter().zip(by_inventory).zip(more);
+    each.map(|((f, name), is_node)| name.or_else(|| is_node.then(|| own_name(f))))
+        .collect()
 }
 
 fn own_name(facts: &Facts) -> Arc<str> {
     if let Some(name) = &facts.ns.name {
         return Arc::from(&**name);
     }
-    if facts.ns.pid == Some(1)
+    let own = std::process::id() as i32;
+    if facts.ns.pid.is_some_and(|pid| pid == 1 || pid == own)
         && let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname")
     {
         return Arc::from(name.trim());
@@ -208,7 +233,7 @@ fn node(facts: &Facts, name: Arc<str>, inventory: Option<&Inventory>) -> NodeNs 
 }
 
 pub(super) fn classify(
-    facts: Vec<Facts>,
+    facts: &[Facts],
     forced: &HashMap<u32, String>,
     inventory: Option<&Inventory>,
 ) -> Discovery {
@@ -218,7 +243,7 @@ pub(super) fn classify(
         at: at.collect(),
         hosts: parents.iter().flatten().map(|p| p.netns).collect(),
         parents,
-        facts: &facts,
+        facts,
     };
     let names = nodes(&world, forced, inventory);
     let mut discovery = Discovery::default();

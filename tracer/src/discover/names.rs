@@ -9,13 +9,16 @@ use crate::event::Namer;
 use crate::inventory::Inventory;
 use crate::trace::Endpoint;
 
+/// A node's name, bare and as `node/NAME`.
+type Known = (Arc<str>, Arc<str>);
+
 /// Implements [`Namer`]. The inventory comes first; without one, nodes are still
 /// known by their addresses, and pods by the node they hang off.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     inventory: Option<Arc<Inventory>>,
-    /// Nodes' own addresses: (name, `node/NAME`). `None` where several have it.
-    nodes: HashMap<IpAddr, Option<(Arc<str>, Arc<str>)>>,
+    /// Nodes' own addresses. `None` where several nodes have one.
+    nodes: HashMap<IpAddr, Option<Known>>,
     /// Node by pod address.
     pods: HashMap<IpAddr, Arc<str>>,
 }
@@ -48,7 +51,7 @@ impl Names {
 
     /// The node that was found with this address, unless the inventory has
     /// another use for it.
-    fn found(&self, addr: IpAddr) -> Option<&(Arc<str>, Arc<str>)> {
+    fn found(&self, addr: IpAddr) -> Option<&Known> {
         if self
             .inventory
             .as_ref()

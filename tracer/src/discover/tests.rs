@@ -115,7 +115,7 @@ fn names(discovery: &Discovery) -> Vec<&str> {
 #[test]
 fn nodes_are_named_by_the_inventory_and_the_machine_is_none() {
     let inventory = sample();
-    let discovery = classify(kind_like(), &HashMap::new(), Some(&inventory));
+    let discovery = classify(&kind_like(), &HashMap::new(), Some(&inventory));
     assert_eq!(names(&discovery), ["worker", "worker2"]);
     let roles: Vec<_> = discovery.nodes[0].links.iter().map(|l| l.role).collect();
     assert_eq!(
@@ -133,11 +133,25 @@ fn nodes_are_named_by_the_inventory_and_the_machine_is_none() {
 }
 
 #[test]
+fn a_machine_with_containers_and_nodes_is_no_node() {
+    let mut all = kind_like();
+    let host = Ns(all.remove(0)).link(14, "veth3", "veth", Some((30, 3)));
+    all.push(host.0);
+    for link in &mut all[4].links {
+        link.master = (&*link.kind == "veth").then_some(3);
+    }
+    all.push(pod(30, "172.17.0.2", 1, 14).0);
+    assert_eq!(names(&classify(&all, &HashMap::new(), None)), ["w1", "w2"]);
+    let known = classify(&all, &HashMap::new(), Some(&sample()));
+    assert_eq!(names(&known), ["worker", "worker2"]);
+}
+
+#[test]
 fn without_an_inventory_namespaces_keep_their_own_names() {
-    let discovery = classify(kind_like(), &HashMap::new(), None);
+    let discovery = classify(&kind_like(), &HashMap::new(), None);
     assert_eq!(names(&discovery), ["w1", "w2"]);
     let forced = HashMap::from([(20, "mine".to_owned())]);
-    let discovery = classify(kind_like(), &forced, Some(&sample()));
+    let discovery = classify(&kind_like(), &forced, Some(&sample()));
     assert_eq!(names(&discovery), ["mine"]);
     assert_eq!(discovery.pods.len(), 1);
 }
@@ -147,31 +161,27 @@ fn a_machine_without_pods_is_no_node() {
     let plain = Ns::new(1, "", true)
         .link(2, "eth0", "", None)
         .route("0.0.0.0", 0, 2);
-    assert!(
-        classify(vec![plain.0], &HashMap::new(), None)
-            .nodes
-            .is_empty()
-    );
+    assert!(classify(&[plain.0], &HashMap::new(), None).nodes.is_empty());
     // A router with a host behind it, neither bridged nor routed by address.
     let router = Ns::new(1, "", true).link(2, "veth", "veth", Some((2, 3)));
     let all = vec![router.0, pod(2, "10.0.0.2", 1, 2).0];
-    assert!(classify(all, &HashMap::new(), None).nodes.is_empty());
+    assert!(classify(&all, &HashMap::new(), None).nodes.is_empty());
     let bridged = || {
         let mut host = Ns::new(1, "", true).link(2, "veth", "veth", Some((2, 3)));
         host.0.links[0].master = Some(9);
         host
     };
     let all = vec![bridged().0, pod(2, "10.0.0.2", 1, 2).0];
-    assert_eq!(names(&classify(all, &HashMap::new(), None)), ["netns-1"]);
+    assert_eq!(names(&classify(&all, &HashMap::new(), None)), ["netns-1"]);
     let mut still = bridged();
     still.0.forwards = false;
     let all = vec![still.0, pod(2, "10.0.0.2", 1, 2).0];
-    assert!(classify(all, &HashMap::new(), None).nodes.is_empty());
+    assert!(classify(&all, &HashMap::new(), None).nodes.is_empty());
 }
 
 fn watched(src: &str, dst: &str, backends: Option<&[&str]>, known: bool) -> Vec<String> {
     let inventory = sample();
-    let discovery = classify(kind_like(), &HashMap::new(), Some(&inventory));
+    let discovery = classify(&kind_like(), &HashMap::new(), Some(&inventory));
     let parse = |s: &str| s.parse::<IpAddr>().ok();
     let request = Request {
         src: parse(src).into_iter().collect(),
@@ -207,7 +217,7 @@ fn the_veths_of_both_ends_are_watched() {
 fn names_come_from_the_inventory_then_from_what_was_found() {
     let addr = |s: &str| s.parse::<IpAddr>().unwrap();
     let inventory = Arc::new(sample());
-    let discovery = classify(kind_like(), &HashMap::new(), Some(&inventory));
+    let discovery = classify(&kind_like(), &HashMap::new(), Some(&inventory));
     let listed = Names::new(Some(inventory), &discovery);
     let found = Names::new(None, &discovery);
     let name = |n: &Names, a| n.endpoint(addr(a), Some(80)).name.map(|n| n.to_string());

@@ -20,7 +20,7 @@ pub struct Watch {
     pub name: Arc<str>,
     /// What it is.
     pub role: Role,
-    /// Packets there have no link-layer header (IP-in-IP, WireGuard).
+    /// Packets there have no link-layer header (IP-in-IP, `WireGuard`).
     pub l3: bool,
 }
 
