@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Discovery, NodeNs};
-use crate::inventory::Inventory;
+use crate::inventory::{Inventory, Lookup};
 use crate::target::Request;
 use crate::trace::Role;
 
@@ -64,6 +64,18 @@ fn place(discovery: &Discovery, inventory: Option<&Inventory>, addr: IpAddr) -> 
     }
 }
 
+fn all_endpoints(request: &Request, inventory: Option<&Inventory>) -> Vec<IpAddr> {
+    let (Some(inventory), Some(name)) = (inventory, &request.service) else {
+        return Vec::new();
+    };
+    let Lookup::Found(service) = inventory.service(name, "") else {
+        return Vec::new();
+    };
+    let ports = service.ports.iter();
+    let backends = ports.flat_map(|port| inventory.backends(service, port));
+    backends.map(|backend| backend.addr).collect()
+}
+
 /// Host ends of the veths that matter; `None` for all of them.
 fn veths(
     discovery: &Discovery,
@@ -82,6 +94,11 @@ fn veths(
         Place::Elsewhere => true,
         Place::Unknown => false,
     };
+    // Connections that are there already may still use an endpoint that is not
+    // ready; that its veth is found is welcome, not needed.
+    for addr in all_endpoints(request, inventory) {
+        take(addr);
+    }
     let mut known = request.src.iter().all(|a| take(*a));
     match (&request.service, &request.backends) {
         (_, Some(backends)) => {
