@@ -33,27 +33,33 @@ pub struct Kallsyms {
     sorted: OnceLock<Vec<(u64, u32, u32)>>,
 }
 
+/// `ADDRESS KIND NAME`, and `[MODULE]` behind a tab where there is one.
 struct Line<'a> {
-    addr: u64,
+    addr: &'a str,
     kind: u8,
     name: &'a str,
     module: Option<&'a str>,
 }
 
-fn parse(line: &str) -> Option<Line<'_>> {
-    let mut words = line.split_ascii_whitespace();
-    let addr = u64::from_str_radix(words.next()?, 16).ok()?;
-    let kind = *words.next()?.as_bytes().first()?;
-    let name = words.next()?;
-    let module = words
-        .next()
-        .and_then(|m| m.strip_prefix('[')?.strip_suffix(']'));
-    Some(Line {
-        addr,
-        kind,
-        name,
-        module,
-    })
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (addr, rest) = line.split_once(' ')?;
+        let (kind, name) = rest.split_once(' ')?;
+        let (name, module) = match name.split_once('\t') {
+            Some((name, module)) => (name, module.trim().strip_prefix('[')?.strip_suffix(']')),
+            None => (name, None),
+        };
+        Some(Self {
+            addr,
+            kind: *kind.as_bytes().first()?,
+            name,
+            module,
+        })
+    }
+
+    fn is_zero(&self) -> bool {
+        self.addr.bytes().all(|b| b == b'0')
+    }
 }
 
 impl Kallsyms {
@@ -69,9 +75,15 @@ impl Kallsyms {
             .map(|name| ((*name).to_owned(), Symbol::default()))
             .collect();
         let mut restricted = true;
-        for line in text.lines().filter_map(parse) {
-            restricted &= line.addr == 0;
+        // Four bytes rule out nearly every symbol before any hashing.
+        let firsts = wanted.iter().map(|name| name.as_bytes().get(..4));
+        let firsts: Vec<&[u8]> = firsts.map(Option::unwrap_or_default).collect();
+        for line in text.lines().filter_map(Line::parse) {
+            restricted = restricted && line.is_zero();
             if !matches!(line.kind, b't' | b'T') {
+                continue;
+            }
+            if !firsts.contains(&line.name.as_bytes().get(..4).unwrap_or_default()) {
                 continue;
             }
             let base = line.name.split('.').next().unwrap_or(line.name);
@@ -121,11 +133,12 @@ impl Kallsyms {
             let mut all: Vec<_> = self
                 .text
                 .lines()
-                .filter_map(parse)
+                .filter_map(Line::parse)
                 .filter(|l| matches!(l.kind, b't' | b'T' | b'w' | b'W'))
-                .map(|l| {
+                .filter_map(|l| {
+                    let addr = u64::from_str_radix(l.addr, 16).ok()?;
                     let at = l.name.as_ptr() as usize - start;
-                    (l.addr, at as u32, l.name.len() as u32)
+                    Some((addr, at as u32, l.name.len() as u32))
                 })
                 .collect();
             // Stable: of aliases at one address the first listed comes first.

@@ -219,11 +219,11 @@ impl Socket {
 
 /// A whole dump as parsed by `parse`, repeated when the table changed while it
 /// was read (`NLM_F_DUMP_INTR`).
-pub(crate) fn collect<T>(
+pub(crate) fn collect<T, I: IntoIterator<Item = T>>(
     family: libc::c_int,
     kind: u16,
     body: &[u8],
-    mut parse: impl FnMut(Message<'_>) -> Option<T>,
+    mut parse: impl FnMut(Message<'_>) -> I,
 ) -> io::Result<Vec<T>> {
     let mut socket = Socket::open(family, 0)?;
     let mut all = Vec::new();

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tracer_common::config::FilterRule;
 use tracer_common::tuple::proto;
 
-use crate::inventory::{Inventory, Lookup, Service, ServicePort};
+use crate::inventory::{Inventory, Lookup, Pod, Service, ServicePort};
 
 mod error;
 mod rules;
@@ -127,11 +127,11 @@ fn source(
             let name = name.strip_prefix("pod/").unwrap_or(name);
             spec::check_name(name)?;
             let asked = || format!("--pod {name}");
-            let (full, addrs) = pod_addrs(name, DEFAULT_NAMESPACE, inventory, asked)?;
-            request.src = addrs;
-            let named = format!("pod/{full}");
-            request.pod = Some(full);
-            Ok(Some(named))
+            let pod = live_pod(name, DEFAULT_NAMESPACE, inventory, asked)?;
+            request.src.clone_from(&pod.addrs);
+            request.notes.extend(host_network_note(pod));
+            request.pod = Some(pod.full_name());
+            Ok(Some(format!("pod/{}", pod.full_name())))
         }
     }
 }
@@ -143,6 +143,7 @@ struct Destination<'a> {
     port: Option<u16>,
     asked_port: bool,
     name: Option<String>,
+    note: Option<String>,
     /// The Service and those of its ports that are meant.
     service: Option<(&'a Service, Vec<&'a ServicePort>)>,
 }
@@ -160,21 +161,37 @@ fn unwrap_lookup<'a, T>(
     }
 }
 
-fn pod_addrs(
+/// A pod that has addresses now.
+fn live_pod<'a>(
     name: &str,
     home: &str,
-    inventory: Option<&Inventory>,
+    inventory: Option<&'a Inventory>,
     asked: impl Fn() -> String,
-) -> Result<(String, Vec<IpAddr>), TargetError> {
+) -> Result<&'a Pod, TargetError> {
     let inventory = inventory.ok_or_else(|| TargetError::NoInventory { asked: asked() })?;
     let pod = unwrap_lookup(inventory.pod(name, home), "pod", name)?;
     let why = match pod {
         p if p.finished => "it has finished",
         p if p.addrs.is_empty() => "it is not running yet",
-        _ => return Ok((pod.full_name(), pod.addrs.clone())),
+        _ => return Ok(pod),
     };
     let what = format!("pod {}", pod.full_name());
     Err(TargetError::NoAddress { what, why })
+}
+
+fn host_network_note(pod: &Pod) -> Option<String> {
+    let name = pod.full_name();
+    pod.host_network.then(|| {
+        format!(
+            "pod {name} uses its node's network: other traffic of the node has the same address"
+        )
+    })
+}
+
+fn by_pod(dst: &mut Destination<'_>, pod: &Pod) {
+    dst.addrs.clone_from(&pod.addrs);
+    dst.name = Some(format!("pod/{}", pod.full_name()));
+    dst.note = host_network_note(pod);
 }
 
 fn destination<'a>(
@@ -200,18 +217,17 @@ fn destination<'a>(
             by_service(&mut dst, service, spec.port.as_ref(), inventory)?;
         }
         DstKind::Pod(name) => {
-            let (full, addrs) = pod_addrs(name, home, inventory, asked)?;
-            dst.addrs = addrs;
-            dst.name = Some(format!("pod/{full}"));
+            by_pod(&mut dst, live_pod(name, home, inventory, asked)?);
         }
         DstKind::Name(name) => {
             let found = inventory.and_then(|i| Some((i, spec::service_by_name(i, name, home)?)));
             if let Some((inventory, service)) = found {
                 by_service(&mut dst, service, spec.port.as_ref(), inventory)?;
             } else if let Some(pod) = inventory.and_then(|i| spec::pod_by_name(i, name, home)) {
-                let (full, addrs) = pod_addrs(&pod.full_name(), home, inventory, asked)?;
-                dst.addrs = addrs;
-                dst.name = Some(format!("pod/{full}"));
+                by_pod(
+                    &mut dst,
+                    live_pod(&pod.full_name(), home, inventory, asked)?,
+                );
             } else if name.contains('/') {
                 let inventory =
                     inventory.ok_or_else(|| TargetError::NoInventory { asked: asked() })?;
@@ -349,6 +365,7 @@ fn settle(
     request.proto = asked_proto.or_else(|| dst.port.map(|_| by_default()));
     request.port = dst.port.filter(|_| request.proto != Some(proto::ICMP));
     request.dst = std::mem::take(&mut dst.addrs);
+    request.notes.extend(dst.note.take());
     let Some((service, ports)) = &dst.service else {
         return;
     };

@@ -37,11 +37,16 @@ pub(super) fn read_u32(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// FNV-1a. Collisions cost a comparison, nothing more.
+/// FNV-1a up to the first zero byte. Collisions cost a comparison, no more.
 fn hash(name: &[u8]) -> u32 {
-    name.iter().fold(0x811c_9dc5, |h, b| {
-        (h ^ u32::from(*b)).wrapping_mul(0x0100_0193)
-    })
+    let mut h = 0x811c_9dc5u32;
+    for b in name {
+        if *b == 0 {
+            break;
+        }
+        h = (h ^ u32::from(*b)).wrapping_mul(0x0100_0193);
+    }
+    h
 }
 
 /// Bytes behind the common part of a type, by kind.
@@ -167,8 +172,8 @@ impl Image {
             let by_name = matches!(ty.kind, STRUCT | UNION | ENUM | ENUM64 | TYPEDEF | FUNC);
             if by_name && ty.name_off != 0 {
                 let name = match base {
-                    Some(b) if ty.name_off < self.str_base => b.own_string(ty.name_off),
-                    _ => self.own_string(ty.name_off),
+                    Some(b) if ty.name_off < self.str_base => b.tail(ty.name_off),
+                    _ => self.tail(ty.name_off),
                 };
                 index.push((hash(name.unwrap_or_default()), id));
             }
@@ -180,9 +185,14 @@ impl Image {
         Some(())
     }
 
-    fn own_string(&self, off: u32) -> Option<&[u8]> {
+    /// This blob's strings from an offset on.
+    fn tail(&self, off: u32) -> Option<&[u8]> {
         let at = off.checked_sub(self.str_base)? as usize;
-        let rest = self.data.get(self.strings.clone())?.get(at..)?;
+        self.data.get(self.strings.clone())?.get(at..)
+    }
+
+    fn own_string(&self, off: u32) -> Option<&[u8]> {
+        let rest = self.tail(off)?;
         let end = rest.iter().position(|b| *b == 0)?;
         rest.get(..end)
     }

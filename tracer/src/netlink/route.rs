@@ -194,7 +194,8 @@ fn parse_address(m: Message<'_>) -> Option<Address> {
 
 /// `struct rtmsg`, 12 bytes: family, `dst_len`, `src_len`, tos, table, protocol,
 /// scope, type, flags.
-fn parse_route(m: Message<'_>) -> Option<Route> {
+/// One route per next hop.
+fn parse_route(m: Message<'_>) -> Option<Vec<Route>> {
     if m.kind != RTM_NEWROUTE || word(m.body, 8)? & RTM_F_CLONED != 0 {
         return None;
     }
@@ -211,6 +212,7 @@ fn parse_route(m: Message<'_>) -> Option<Route> {
         kind: *m.body.get(7)?,
         table: u32::from(*m.body.get(4)?),
     };
+    let mut next_hops: &[u8] = &[];
     for (kind, value) in Attrs(m.body.get(12..)?) {
         match kind {
             RTA_DST => route.dst = value.addr()?,
@@ -222,17 +224,30 @@ fn parse_route(m: Message<'_>) -> Option<Route> {
                 route.gateway = via.addr();
             }
             RTA_TABLE => route.table = value.u32()?,
-            // struct rtnexthop: len, flags, hops, ifindex. The first serves.
-            RTA_MULTIPATH if route.oif == 0 => {
-                route.oif = word(value.0, 4).unwrap_or(0);
-                let attrs = Attrs(value.0.get(8..).unwrap_or_default());
-                let gateway = attrs.into_iter().find(|(k, _)| *k == RTA_GATEWAY);
-                route.gateway = gateway.and_then(|(_, v)| v.addr());
-            }
+            RTA_MULTIPATH => next_hops = value.0,
             _ => {}
         }
     }
-    Some(route)
+    if next_hops.is_empty() {
+        return Some(vec![route]);
+    }
+    // struct rtnexthop: len, flags, hops, ifindex, attributes.
+    let mut routes = Vec::new();
+    while let (Some(head), Some(oif)) = (word(next_hops, 0), word(next_hops, 4)) {
+        let len = (head & 0xffff) as usize;
+        let Some(attrs) = next_hops.get(8..len) else {
+            break;
+        };
+        let gateway = Attrs(attrs).find(|(kind, _)| *kind == RTA_GATEWAY);
+        let gateway = gateway.and_then(|(_, value)| value.addr());
+        routes.push(Route {
+            oif,
+            gateway,
+            ..route
+        });
+        next_hops = next_hops.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(routes)
 }
 
 /// Links of the thread's namespace.
@@ -245,9 +260,11 @@ pub fn addresses() -> io::Result<Vec<Address>> {
     collect(libc::NETLINK_ROUTE, RTM_GETADDR, &[0; 8], parse_address)
 }
 
-/// Routes of the thread's namespace, all tables, both families.
+/// Routes of the thread's namespace, all tables, both families; one for each
+/// next hop.
 pub fn routes() -> io::Result<Vec<Route>> {
-    collect(libc::NETLINK_ROUTE, RTM_GETROUTE, &[0; 12], parse_route)
+    let each = |m: Message<'_>| parse_route(m).unwrap_or_default();
+    collect(libc::NETLINK_ROUTE, RTM_GETROUTE, &[0; 12], each)
 }
 
 /// A link came, changed, or went.

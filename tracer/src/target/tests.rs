@@ -7,6 +7,7 @@ fn no_dns(_: &str) -> io::Result<Vec<IpAddr>> {
     Err(io::Error::other("not found"))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "a resolver may fail")]
 fn dns(_: &str) -> io::Result<Vec<IpAddr>> {
     Ok(vec![
         "192.0.2.7".parse().unwrap(),
@@ -117,6 +118,16 @@ fn a_port_that_the_service_lacks_is_noted() {
         assert_eq!(request.notes, [note]);
         assert_eq!(request.backends, Some(vec![]));
     }
+}
+
+#[test]
+fn host_network_pods_are_noted() {
+    let request = resolve_with(asked("kube-proxy-x", "", ""), Some(&sample()), &no_dns).unwrap();
+    assert!(request.notes[0].contains("uses its node's network"));
+    assert_eq!(
+        request.description,
+        "pod/kube-system/kube-proxy-x (172.18.0.3) -> anyone, any protocol"
+    );
 }
 
 #[test]
