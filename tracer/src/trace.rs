@@ -7,6 +7,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use fold::Fold;
+
+mod connection;
+pub mod fold;
+pub mod outcome;
+pub mod summary;
+
 /// Name and version of the public form.
 pub const SCHEMA: &str = "tracer.trace/1";
 

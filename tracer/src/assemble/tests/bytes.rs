@@ -1,0 +1,1 @@
+//! Every byte is accounted for, once per observation point.
