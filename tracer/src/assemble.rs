@@ -30,7 +30,7 @@ mod seen;
 pub mod synthetic;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// How long an observed encapsulation waits for its ports.
 const ENCAP_WAIT: u64 = 300_000_000;

@@ -14,18 +14,18 @@ mod limits;
 mod path;
 mod repeat;
 
-pub(super) const CLIENT: &str = "10.244.80.65";
-pub(super) const VIP: &str = "10.98.235.247";
-pub(super) const BACKEND: &str = "10.244.158.65";
-pub(super) const NODE1: &str = "172.31.0.2";
-pub(super) const NODE2: &str = "172.31.0.3";
+pub(crate) const CLIENT: &str = "10.244.80.65";
+pub(crate) const VIP: &str = "10.98.235.247";
+pub(crate) const BACKEND: &str = "10.244.158.65";
+pub(crate) const NODE1: &str = "172.31.0.2";
+pub(crate) const NODE2: &str = "172.31.0.3";
 
-pub(super) fn ip(s: &str) -> IpAddr {
+pub(crate) fn ip(s: &str) -> IpAddr {
     s.parse().unwrap()
 }
 
 /// Knows the nodes of the picture.
-pub(super) struct Names;
+pub(crate) struct Names;
 
 impl Namer for Names {
     fn endpoint(&self, addr: IpAddr, port: Option<u16>) -> Endpoint {
@@ -51,7 +51,7 @@ impl Namer for Names {
     }
 }
 
-pub(super) fn nodes() -> Vec<Node> {
+pub(crate) fn nodes() -> Vec<Node> {
     let node = |name: &str, addrs: &[&str]| Node {
         name: name.into(),
         netns: 1,
@@ -65,7 +65,7 @@ pub(super) fn nodes() -> Vec<Node> {
 }
 
 /// A packet from `a:b` to `c:d`.
-pub(super) fn tcp(src: (&str, u16), dst: (&str, u16), flags: u8, seq: u32, ack: u32) -> Packet {
+pub(crate) fn tcp(src: (&str, u16), dst: (&str, u16), flags: u8, seq: u32, ack: u32) -> Packet {
     Packet {
         src: ip(src.0),
         dst: ip(dst.0),
@@ -86,12 +86,12 @@ pub(super) fn tcp(src: (&str, u16), dst: (&str, u16), flags: u8, seq: u32, ack: 
     }
 }
 
-pub(super) const S: u8 = 2;
-pub(super) const SA: u8 = 0x12;
-pub(super) const A: u8 = 0x10;
-pub(super) const PA: u8 = 0x18;
+pub(crate) const S: u8 = 2;
+pub(crate) const SA: u8 = 0x12;
+pub(crate) const A: u8 = 0x10;
+pub(crate) const PA: u8 = 0x18;
 
-pub(super) fn vxlan(src: &str, dst: &str, sport: u16) -> Tunnel {
+pub(crate) fn vxlan(src: &str, dst: &str, sport: u16) -> Tunnel {
     Tunnel {
         kind: "vxlan".into(),
         vni: Some(4096),
@@ -103,21 +103,21 @@ pub(super) fn vxlan(src: &str, dst: &str, sport: u16) -> Tunnel {
 }
 
 /// Pushes events, a microsecond apart.
-pub(super) struct Bench {
-    pub(super) asm: Assembler,
-    pub(super) steps: Vec<Step>,
-    pub(super) now: u64,
-    pub(super) flow: u64,
-    pub(super) skb: u64,
-    pub(super) reply: bool,
+pub(crate) struct Bench {
+    pub(crate) asm: Assembler,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) now: u64,
+    pub(crate) flow: u64,
+    pub(crate) skb: u64,
+    pub(crate) reply: bool,
 }
 
 impl Bench {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(Limits::default())
     }
 
-    pub(super) fn with(limits: Limits) -> Self {
+    pub(crate) fn with(limits: Limits) -> Self {
         Self {
             asm: Assembler::new(limits, Arc::new(Names)),
             steps: Vec::new(),
@@ -128,7 +128,7 @@ impl Bench {
         }
     }
 
-    pub(super) fn body(&mut self, node: &str, iface: &str, body: Body) {
+    pub(crate) fn body(&mut self, node: &str, iface: &str, body: Body) {
         self.now += 1000;
         let role = match iface {
             "eth0" => Role::Uplink,
@@ -151,12 +151,12 @@ impl Bench {
         self.asm.push(event, &mut self.steps);
     }
 
-    pub(super) fn seen(&mut self, place: &str, packet: Packet) {
+    pub(crate) fn seen(&mut self, place: &str, packet: Packet) {
         self.seen_in(place, packet, None);
     }
 
     /// `place`: `worker < eth0` is ingress, `worker > eth0` egress.
-    pub(super) fn seen_in(&mut self, place: &str, packet: Packet, tunnel: Option<Tunnel>) {
+    pub(crate) fn seen_in(&mut self, place: &str, packet: Packet, tunnel: Option<Tunnel>) {
         let words: Vec<&str> = place.split(' ').collect();
         let body = Body::Seen {
             ingress: words[1] == "<",
@@ -167,7 +167,7 @@ impl Bench {
         self.body(words[0], words[2], body);
     }
 
-    pub(super) fn nat(&mut self, node: &str, packet: Packet, source: bool, to: (&str, u16)) {
+    pub(crate) fn nat(&mut self, node: &str, packet: Packet, source: bool, to: (&str, u16)) {
         let to = (ip(to.0), to.1);
         let reply = self.reply;
         let body = Body::Nat {
@@ -182,7 +182,7 @@ impl Bench {
         self.body(node, "", body);
     }
 
-    pub(super) fn ct(&mut self, node: &str, how: CtSource, original: &Packet, reply: &Packet) {
+    pub(crate) fn ct(&mut self, node: &str, how: CtSource, original: &Packet, reply: &Packet) {
         let t = |p: &Packet| CtTuple {
             src: p.src,
             sport: p.sport,
@@ -203,7 +203,7 @@ impl Bench {
         self.body(node, "", body);
     }
 
-    pub(super) fn drop(&mut self, node: &str, packet: Packet, hook: Option<&'static str>) {
+    pub(crate) fn drop(&mut self, node: &str, packet: Packet, hook: Option<&'static str>) {
         let reason = Some(Arc::from("NETFILTER_DROP"));
         self.body(
             node,
@@ -217,7 +217,7 @@ impl Bench {
         );
     }
 
-    pub(super) fn answer(&mut self, node: &str, packet: Packet, answer: Answer) {
+    pub(crate) fn answer(&mut self, node: &str, packet: Packet, answer: Answer) {
         self.body(
             node,
             "",
@@ -231,11 +231,11 @@ impl Bench {
     }
 
     /// One line per step: packet, kind, place, tuple.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         self.steps.iter().map(line).collect()
     }
 
-    pub(super) fn kinds(&self, packet: u64) -> Vec<String> {
+    pub(crate) fn kinds(&self, packet: u64) -> Vec<String> {
         self.steps
             .iter()
             .filter(|s| s.packet == Some(packet))
@@ -243,19 +243,19 @@ impl Bench {
             .collect()
     }
 
-    pub(super) fn fold(&self) -> Fold {
+    pub(crate) fn fold(&self) -> Fold {
         let mut fold = Fold::new(&nodes());
         self.steps.iter().cloned().for_each(|s| fold.push(s));
         fold.finish();
         fold
     }
 
-    pub(super) fn outcome(&self, packet: u64) -> Outcome {
+    pub(crate) fn outcome(&self, packet: u64) -> Outcome {
         self.fold().packet(packet).unwrap().outcome
     }
 }
 
-pub(super) fn kind(step: &Step) -> String {
+pub(crate) fn kind(step: &Step) -> String {
     serde_json::to_value(step.kind)
         .unwrap()
         .as_str()
@@ -263,7 +263,7 @@ pub(super) fn kind(step: &Step) -> String {
         .to_owned()
 }
 
-pub(super) fn short(s: &Step) -> String {
+pub(crate) fn short(s: &Step) -> String {
     let mark = if s.inferred { "~" } else { "" };
     let at = matches!(
         s.kind,
@@ -276,7 +276,7 @@ pub(super) fn short(s: &Step) -> String {
     }
 }
 
-pub(super) fn line(s: &Step) -> String {
+pub(crate) fn line(s: &Step) -> String {
     let end = |e: &Endpoint| format!("{}:{}", e.addr, e.port.unwrap_or(0));
     format!(
         "#{} {} {} {} > {}",
@@ -289,7 +289,7 @@ pub(super) fn line(s: &Step) -> String {
 }
 
 /// Two TCP ends without translation.
-pub(super) fn plain(flags: u8, seq: u32, ack: u32, len: u32) -> Packet {
+pub(crate) fn plain(flags: u8, seq: u32, ack: u32, len: u32) -> Packet {
     let mut p = tcp((CLIENT, 45266), (BACKEND, 8080), flags, seq, ack);
     p.payload_len = len;
     p
