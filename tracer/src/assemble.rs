@@ -233,7 +233,7 @@ impl Context<'_> {
                 tunnel,
                 ..
             } => {
-                self.seen(at, &packet, ingress, tunnel);
+                self.seen(at, &packet, ingress, tunnel.as_ref());
             }
             Body::Nat {
                 packet,
@@ -251,9 +251,9 @@ impl Context<'_> {
                     masquerade,
                 };
                 if done {
-                    self.rewritten(at, &packet, nat)
+                    self.rewritten(at, &packet, nat);
                 } else {
-                    self.rewrite(at, &packet, nat)
+                    self.rewrite(at, &packet, nat);
                 }
             }
             Body::Conntrack {

@@ -4,6 +4,7 @@
 //! and is silent unless it can explain what was seen. Pure: no I/O, no clock.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::trace::{Finding, Severity, Trace, Verdict};
@@ -80,9 +81,7 @@ fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
     if losses.any() {
         let n = losses.ring_buffer + losses.user_space + losses.other;
         let events = if n == 1 { "event was" } else { "events were" };
-        verdict
-            .summary
-            .push_str(&format!("; {n} {events} lost, so this is uncertain"));
+        let _ = write!(verdict.summary, "; {n} {events} lost, so this is uncertain");
     }
     (verdict, found.into_iter().map(|f| f.finding).collect())
 }

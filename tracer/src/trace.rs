@@ -21,6 +21,10 @@ fn is_empty(s: &Arc<str>) -> bool {
     s.is_empty()
 }
 
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
 fn is_false(b: &bool) -> bool {
     !*b
 }

@@ -11,6 +11,9 @@ use super::{Context, SKB_AGE, with_tuple};
 use crate::event::{CtSource, CtTuple, IPS_CONFIRMED, Packet};
 use crate::trace::StepKind;
 
+/// Chains remembered between two netfilter hooks.
+const LONGEST_PATH: usize = 64;
+
 /// A conntrack event; it may wait for the observation that it came with.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
@@ -148,10 +151,8 @@ impl Context<'_> {
             self.core.losses.other += 1;
             return;
         };
-        // A loop of jumps is not possible, but a path may be long.
-        const LONGEST: usize = 64;
         let chains = &mut self.flow.open[open].chains;
-        if !chain.is_empty() && chains.len() < LONGEST {
+        if !chain.is_empty() && chains.len() < LONGEST_PATH {
             chains.push(chain);
         }
     }

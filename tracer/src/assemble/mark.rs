@@ -115,7 +115,7 @@ pub(super) fn agree(first: &Packet, now: &Packet) -> bool {
 }
 
 /// Whether two TCP segments can be parts of each other: SYN and RST never
-/// merge with anything else (`tcp_gro_receive`, net/ipv4/tcp_offload.c).
+/// merge with anything else (`tcp_gro_receive`, `net/ipv4/tcp_offload.c`).
 pub(super) fn kin(a: &Packet, b: &Packet) -> bool {
     (a.l4_flags ^ b.l4_flags) & (SYN | RST) == 0
 }

@@ -20,7 +20,13 @@ struct View<'a> {
 }
 
 impl Context<'_> {
-    pub(super) fn seen(&mut self, at: &At, packet: &Packet, ingress: bool, tunnel: Option<Tunnel>) {
+    pub(super) fn seen(
+        &mut self,
+        at: &At,
+        packet: &Packet,
+        ingress: bool,
+        tunnel: Option<&Tunnel>,
+    ) {
         let act = Act::Seen {
             ingress,
             tunnelled: tunnel.is_some(),
@@ -35,7 +41,7 @@ impl Context<'_> {
                 at,
                 packet,
                 ingress,
-                tunnel: tunnel.as_ref(),
+                tunnel,
                 point,
                 node,
             };

@@ -79,22 +79,66 @@ impl Sender {
     /// All events of one packet's way.
     fn send(&self, names: &Names, seqs: &mut [u32; 2]) -> Vec<Event> {
         let (reply, flags, payload) = TALK[self.turn];
-        let side = usize::from(reply);
-        let (seq, ack) = (seqs[side], seqs[1 - side]);
-        let taken = payload + u32::from(flags & 0x02 != 0) + u32::from(flags & 0x01 != 0);
-        seqs[side] += taken;
-        let port = 10_000 + (self.number % 50_000) as u16;
-        let client = IpAddr::V4(Ipv4Addr::new(
-            10,
-            244,
-            80,
-            (self.number / 50_000 % 200) as u8,
-        ));
-        let packet = |server: IpAddr, server_port: u16| Packet {
-            src: if reply { server } else { client },
-            dst: if reply { client } else { server },
-            sport: if reply { server_port } else { port },
-            dport: if reply { port } else { server_port },
+        let (near, far) = (usize::from(reply), usize::from(!reply));
+        let numbers = (seqs[near], seqs[far]);
+        seqs[near] += payload + u32::from(flags & 0x02 != 0) + u32::from(flags & 0x01 != 0);
+        let asked = self.packet(VIP, 80, numbers);
+        let real = self.packet(BACKEND, 8080, numbers);
+        let outer = Tunnel {
+            kind: "vxlan".into(),
+            vni: Some(4096),
+            src: NODES[near],
+            dst: NODES[far],
+            sport: Some(self.port()),
+            dport: Some(4789),
+        };
+        let (first, last) = if reply { (real, asked) } else { (asked, real) };
+        let pod = |n: usize| (n, &names.pods[n], Role::PodVeth);
+        let tunnel = |n: usize| (n, &names.tunnel, Role::Tunnel);
+        let uplink = |n: usize| (n, &names.uplink, Role::Uplink);
+        let inside = |n: usize| (n, &names.none, Role::Other);
+        let mut way = Vec::with_capacity(10);
+        let mut go = |place, body| way.push(self.event(names, place, body));
+        go(pod(near), seen(true, first, None));
+        if !reply {
+            go(inside(near), nat(asked, (BACKEND, 8080), reply));
+        }
+        if self.turn == 0 {
+            go(inside(near), confirmed(&asked, &real));
+        }
+        go(tunnel(near), seen(false, real, None));
+        go(uplink(near), seen(false, real, Some(outer.clone())));
+        go(uplink(far), seen(true, real, Some(outer)));
+        go(tunnel(far), seen(true, real, None));
+        if reply {
+            go(inside(far), nat(real, (VIP, 80), reply));
+        }
+        if self.turn == 0 {
+            go(inside(far), confirmed(&real, &real));
+        }
+        go(pod(far), seen(false, last, None));
+        way
+    }
+
+    fn port(&self) -> u16 {
+        10_000 + (self.number % 50_000) as u16
+    }
+
+    /// This turn's packet, with the server under the given address.
+    fn packet(&self, server: IpAddr, server_port: u16, (seq, ack): (u32, u32)) -> Packet {
+        let (reply, flags, payload) = TALK[self.turn];
+        let last = (self.number / 50_000 % 200) as u8;
+        let client = IpAddr::V4(Ipv4Addr::new(10, 244, 80, last));
+        let mut ends = [(client, self.port()), (server, server_port)];
+        if reply {
+            ends.reverse();
+        }
+        let [(src, sport), (dst, dport)] = ends;
+        Packet {
+            src,
+            dst,
+            sport,
+            dport,
             proto: 6,
             seq,
             ack: if flags == 2 { 0 } else { ack },
@@ -107,103 +151,50 @@ impl Sender {
             ttl: 63,
             quoted: false,
             truncated: false,
-        };
-        let (virtual_, real) = (packet(VIP, 80), packet(BACKEND, 8080));
-        let outer = Tunnel {
-            kind: "vxlan".into(),
-            vni: Some(4096),
-            src: NODES[side],
-            dst: NODES[1 - side],
-            sport: Some(port),
-            dport: Some(4789),
-        };
-        let at = |node: usize, iface: &Arc<str>, role, body| Event {
+        }
+    }
+
+    fn event(
+        &self,
+        names: &Names,
+        (node, iface, role): (usize, &Arc<str>, Role),
+        body: Body,
+    ) -> Event {
+        let (lane, turn) = (self.number % AT_ONCE, self.turn as u64 % 4);
+        Event {
             ts: 0,
-            skb: 0xffff_8880_0000_0000
-                + ((self.number % AT_ONCE) << 12)
-                + ((self.turn as u64 % 4) << 8),
+            skb: 0xffff_8880_0000_0000 + (lane << 12) + (turn << 8),
             flow: self.number + 1,
-            reply,
+            reply: TALK[self.turn].0,
             node: Arc::clone(&names.nodes[node]),
             iface: Arc::clone(iface),
             role,
-            len: 66 + payload,
+            len: 66 + TALK[self.turn].2,
             mark: 0,
             body,
-        };
-        let seen = |ingress, packet, tunnel| Body::Seen {
-            ingress,
-            packet,
-            tunnel,
-            gso_segs: 1,
-        };
-        let nat = |packet, to| Body::Nat {
-            packet,
-            to,
-            source: reply,
-            reply,
-            ct: 1,
-            masquerade: false,
-            done: false,
-        };
-        let (near, far) = (side, 1 - side);
-        let first = if reply { real } else { virtual_ };
-        let last = if reply { virtual_ } else { real };
-        let mut way = Vec::with_capacity(10);
-        way.push(at(
-            near,
-            &names.pods[near],
-            Role::PodVeth,
-            seen(true, first, None),
-        ));
-        if !reply {
-            way.push(at(
-                near,
-                &names.none,
-                Role::Other,
-                nat(virtual_, (BACKEND, 8080)),
-            ));
         }
-        if self.turn == 0 {
-            way.push(at(
-                near,
-                &names.none,
-                Role::Other,
-                confirmed(&virtual_, &real),
-            ));
-        }
-        way.push(at(
-            near,
-            &names.tunnel,
-            Role::Tunnel,
-            seen(false, real, None),
-        ));
-        way.push(at(
-            near,
-            &names.uplink,
-            Role::Uplink,
-            seen(false, real, Some(outer.clone())),
-        ));
-        way.push(at(
-            far,
-            &names.uplink,
-            Role::Uplink,
-            seen(true, real, Some(outer)),
-        ));
-        way.push(at(far, &names.tunnel, Role::Tunnel, seen(true, real, None)));
-        if reply {
-            way.push(at(far, &names.none, Role::Other, nat(real, (VIP, 80))));
-        }
-        if self.turn == 0 {
-            way.push(at(far, &names.none, Role::Other, confirmed(&real, &real)));
-        }
-        way.push(at(
-            far,
-            &names.pods[far],
-            Role::PodVeth,
-            seen(false, last, None),
-        ));
-        way
+    }
+}
+
+fn seen(ingress: bool, packet: Packet, tunnel: Option<Tunnel>) -> Body {
+    Body::Seen {
+        ingress,
+        packet,
+        tunnel,
+        gso_segs: 1,
+    }
+}
+
+fn nat(packet: Packet, to: (IpAddr, u16), reply: bool) -> Body {
+    let (ct, masquerade, done) = (1, false, false);
+    Body::Nat {
+        packet,
+        to,
+        source: reply,
+        reply,
+        ct,
+        masquerade,
+        done,
     }
 }
 

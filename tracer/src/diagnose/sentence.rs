@@ -1,5 +1,6 @@
 //! Words for people: who, what, where, which commands.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::output::text::{address, endpoint};
@@ -68,17 +69,17 @@ pub(super) fn recovered(trace: &Trace, p: &Packet) -> bool {
         .any(|q| q.id > p.id && q.outcome == Outcome::Delivered)
 }
 
-/// ` there`, or ` on worker`, after how far the packet came.
-pub(super) fn reached(p: &Packet, end: &Step) -> String {
+/// `reached worker2 and was dropped there by ...`, where `how` is `dropped by
+/// ...`.
+pub(super) fn ended(p: &Packet, end: &Step, how: &str) -> String {
     let here = &end.node;
-    let first = p.steps.first().map(|s| &s.node);
+    let (verb, rest) = how.split_once(' ').unwrap_or((how, ""));
     if here.is_empty() {
-        return "was".into();
-    }
-    if first == Some(here) {
-        format!("was, on {here},")
+        format!("was {how}")
+    } else if p.steps.first().is_some_and(|s| s.node == *here) {
+        format!("was {verb} on {here} {rest}")
     } else {
-        format!("reached {here} and was there")
+        format!("reached {here} and was {verb} there {rest}")
     }
 }
 
@@ -124,12 +125,12 @@ pub(super) fn evidence(p: &Packet, s: &Step) -> String {
     let mut text = format!("packet {} ({}) {what}{place}", p.id, p.summary);
     if let Some(drop) = &s.drop {
         if let Some(reason) = &drop.reason {
-            text.push_str(&format!(", reason {reason}"));
+            let _ = write!(text, ", reason {reason}");
         }
         if let Some(hook) = &drop.hook {
-            text.push_str(&format!(", in {hook}"));
+            let _ = write!(text, ", in {hook}");
         }
-        text.push_str(&format!(", by {}", drop.function));
+        let _ = write!(text, ", by {}", drop.function);
     }
     text
 }

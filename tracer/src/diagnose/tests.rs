@@ -46,7 +46,7 @@ fn three_dropped_syns_are_a_netfilter_drop() {
     assert_eq!((&*verdict.code, code), ("netfilter-drop", 3));
     assert_eq!(
         verdict.summary,
-        "pod/default/client's SYN to 10.98.235.247:80 reached worker2 and was there dropped by \
+        "pod/default/client's SYN to 10.98.235.247:80 reached worker2 and was dropped there by \
          netfilter in FORWARD on its way to pod/default/remote port 8080; 3 tries, none got through"
     );
     assert_eq!(verdict.node.as_deref(), Some("worker2"));

@@ -41,6 +41,8 @@ struct Sent {
 )]
 pub(super) struct Connection {
     pub(super) flow: Flow,
+    /// Packets of it that the fold keeps.
+    pub(super) kept: usize,
     known: Known,
     /// Packets by direction.
     packets: [u64; 2],
@@ -76,6 +78,7 @@ impl Connection {
                 tuples: Vec::new(),
                 state: Cow::Borrowed("unanswered"),
             },
+            kept: 0,
             known: Known::Nothing,
             packets: [0; 2],
             newest: [0; 2],
@@ -177,7 +180,7 @@ impl Connection {
         }
         if self.flow.proto != step.proto {
             // The first step was of an ICMP error about this flow.
-            self.flow.proto = step.proto.clone();
+            self.flow.proto.clone_from(&step.proto);
             self.known = Known::Nothing;
         }
         self.ends(step);

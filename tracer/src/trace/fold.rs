@@ -3,8 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::FxHashMap;
-
 use super::connection::Connection;
 use super::outcome::{Watched, outcome};
 use super::summary::summary;
@@ -22,8 +20,7 @@ const SETTLED: u64 = 20_000_000;
 pub struct Fold {
     watched: Watched,
     limit: usize,
-    flows: FxHashMap<u64, Connection>,
-    order: Vec<u64>,
+    flows: BTreeMap<u64, Connection>,
     packets: BTreeMap<u64, Packet>,
     /// Packets not yet handed out as complete.
     waiting: BTreeSet<u64>,
@@ -45,8 +42,7 @@ impl Fold {
         Self {
             watched: Watched::new(nodes),
             limit: packets.max(1),
-            flows: FxHashMap::default(),
-            order: Vec::new(),
+            flows: BTreeMap::new(),
             packets: BTreeMap::new(),
             waiting: BTreeSet::new(),
             now: 0,
@@ -63,15 +59,15 @@ impl Fold {
             self.forgotten += 1;
             return;
         };
-        let order = &mut self.order;
-        let connection = self.flows.entry(flow).or_insert_with(|| {
-            order.push(flow);
-            Connection::new(flow, &step)
-        });
+        let connection = self
+            .flows
+            .entry(flow)
+            .or_insert_with(|| Connection::new(flow, &step));
         let packet = self.packets.entry(id).or_insert_with(|| {
             let (attempt, retransmits) = connection.packet(id, &step);
             self.waiting.insert(id);
             self.seen += 1;
+            connection.kept += 1;
             Packet {
                 id,
                 flow,
@@ -104,8 +100,17 @@ impl Fold {
         let Some(id) = oldest.or_else(|| self.packets.keys().next().copied()) else {
             return;
         };
-        self.packets.remove(&id);
         self.forgotten += u64::from(self.waiting.remove(&id));
+        let Some(packet) = self.packets.remove(&id) else {
+            return;
+        };
+        let Some(flow) = self.flows.get_mut(&packet.flow) else {
+            return;
+        };
+        flow.kept -= 1;
+        if flow.kept == 0 && self.flows.len() > self.limit {
+            self.flows.remove(&packet.flow);
+        }
     }
 
     /// Nothing more will come.
@@ -194,7 +199,7 @@ impl Fold {
         }
         Trace {
             header,
-            flows: self.order.iter().filter_map(|id| self.flow(*id)).collect(),
+            flows: self.flows.values().map(Connection::flow).collect(),
             packets,
             closing: Closing {
                 verdict: Verdict::default(),

@@ -16,7 +16,9 @@ fn run() -> Vec<Step> {
 
 fn fold(steps: impl IntoIterator<Item = Step>) -> Fold {
     let mut fold = Fold::new(&nodes());
-    steps.into_iter().for_each(|s| fold.push(s));
+    for step in steps {
+        fold.push(step);
+    }
     fold.finish();
     fold
 }
@@ -57,10 +59,11 @@ fn replay_equals_live() {
 fn bounded_fold_hands_out_every_packet_once() {
     let mut fold = Fold::bounded(&nodes(), 700);
     let mut told = Vec::new();
-    for step in run() {
-        let now = step.ts;
+    for (n, step) in run().into_iter().enumerate() {
         fold.push(step);
-        told.extend(fold.complete(now));
+        if n % 100 == 0 {
+            told.extend(fold.complete(0));
+        }
     }
     fold.finish();
     told.extend(fold.complete(0));

@@ -8,10 +8,7 @@ use crate::trace::{Finding, Outcome, Packet, Severity, Step, StepKind, Trace};
 
 /// The first drop that counts: one that a later try did not make good comes
 /// before one that it did.
-pub(super) fn first<'a>(
-    trace: &'a Trace,
-    wanted: impl Fn(&Step) -> bool,
-) -> Option<(&'a Packet, &'a Step)> {
+pub(super) fn first(trace: &Trace, wanted: impl Fn(&Step) -> bool) -> Option<(&Packet, &Step)> {
     let drops = trace
         .packets
         .iter()
@@ -55,9 +52,9 @@ pub(super) fn found(
         ""
     };
     let summary = format!(
-        "{} {} {how}{}{}{after}",
+        "{} {}{}{}{after}",
         sentence::packet(packet),
-        sentence::reached(packet, step),
+        sentence::ended(packet, step, how),
         sentence::on_its_way(step),
         sentence::tried(trace, packet),
     );

@@ -81,9 +81,9 @@ fn by_answer(trace: &Trace, packet: &Packet, step: &Step) -> Check {
         None => format!("answered with {answer}"),
     };
     let summary = format!(
-        "{} {} {by}{}{}",
+        "{} {}{}{}",
         sentence::packet(packet),
-        sentence::reached(packet, step),
+        sentence::ended(packet, step, &by),
         sentence::on_its_way(step),
         sentence::tried(trace, packet),
     );

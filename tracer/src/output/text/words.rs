@@ -1,5 +1,7 @@
 //! One step in words.
 
+use std::fmt::Write as _;
+
 use super::paint::Ink;
 use super::{address, endpoint};
 use crate::trace::summary::icmp_summary;
@@ -54,7 +56,7 @@ pub(super) fn step(s: &Step, before: &[Step]) -> String {
         text.push_str(&said.join(" "));
     }
     if let Some(n) = s.merged {
-        text.push_str(&format!("  (one of {n} in one buffer)"));
+        let _ = write!(text, "  (one of {n} in one buffer)");
     }
     text
 }
@@ -79,7 +81,7 @@ fn interface(s: &Step, before: &[Step]) -> String {
         text.push_str(&tunnel(s));
     }
     if let Some(offset) = s.ip.as_ref().and_then(|ip| ip.frag_offset) {
-        text.push_str(&format!("  fragment at {offset}"));
+        let _ = write!(text, "  fragment at {offset}");
     } else if s.ip.as_ref().is_some_and(|ip| ip.more_fragments) {
         text.push_str("  first fragment");
     }
@@ -195,20 +197,20 @@ fn ended(s: &Step, what: &str) -> String {
         let answer = s
             .icmp
             .map_or_else(|| "RST".into(), |i| icmp_summary(i, s.src.addr.is_ipv6()));
-        text.push_str(&format!("  answered with {answer}"));
+        let _ = write!(text, "  answered with {answer}");
     }
     if let Some(d) = &s.drop {
         if let Some(reason) = &d.reason {
-            text.push_str(&format!("  {reason}"));
+            let _ = write!(text, "  {reason}");
         }
         if let Some(hook) = &d.hook {
-            text.push_str(&format!("  in {hook}"));
+            let _ = write!(text, "  in {hook}");
         }
-        text.push_str(&format!("  ({})", d.function));
+        let _ = write!(text, "  ({})", d.function);
     }
     if !s.iface.is_empty() {
-        text.push_str(&format!("  at {}", s.iface));
+        let _ = write!(text, "  at {}", s.iface);
     }
-    text.push_str(&format!("  {} -> {}", endpoint(&s.src), endpoint(&s.dst)));
+    let _ = write!(text, "  {} -> {}", endpoint(&s.src), endpoint(&s.dst));
     text
 }
