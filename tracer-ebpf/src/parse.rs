@@ -30,7 +30,7 @@ pub(crate) struct Scratch {
     bytes: [u8; 320],
     /// The (inner) packet.
     pub(crate) packet: Packet,
-    /// The outer headers, where [`Headers::flags`] says so.
+    /// The outer headers, where [`event::flag::TUNNEL`] is set.
     pub(crate) tunnel: Tunnel,
     /// A kernel pointer on its way from a register to a plain number.
     pub(crate) pointer: u64,
@@ -40,9 +40,9 @@ pub(crate) struct Scratch {
     pub(crate) inverse: Tuple,
     /// What a call was about, on its way into or out of the map of calls.
     pub(crate) call: Call,
+    headers: Headers,
     /// Valid bytes.
     len: u32,
-    pad: u32,
 }
 
 /// Contexts that may interrupt each other have a scratch area each.
@@ -56,15 +56,37 @@ pub(crate) enum Context {
     Tracepoint = 2,
 }
 
-/// Where the interesting headers start.
-#[derive(Clone, Copy)]
-pub(crate) struct Headers {
+/// Where the interesting headers start. Kept in the scratch area and accessed
+/// volatile: the verifier then knows nothing of the values, so the many ways
+/// through the parser end in one state instead of multiplying.
+#[repr(C)]
+struct Headers {
+    /// Network header.
+    l3: u32,
     /// L4 header.
     l4: u32,
     /// Bytes from the L4 header to the end of the IP packet.
     l4_len: u32,
     /// Bits of [`event::flag`].
-    pub(crate) flags: u16,
+    flags: u32,
+    /// IPv6 next header while the chain is walked.
+    next: u32,
+}
+
+macro_rules! kept {
+    ($get:ident, $set:ident) => {
+        #[inline(always)]
+        fn $get(&self) -> u32 {
+            // SAFETY: a field of the scratch area.
+            unsafe { core::ptr::read_volatile(&raw const self.headers.$get) }
+        }
+
+        #[inline(always)]
+        fn $set(&mut self, value: u32) {
+            // SAFETY: a field of the scratch area.
+            unsafe { core::ptr::write_volatile(&raw mut self.headers.$get, value) }
+        }
+    };
 }
 
 /// Ethertypes (IEEE 802 numbers).
@@ -135,65 +157,104 @@ impl Scratch {
         u32::from_be(self.at(offset))
     }
 
-    /// Skips the link-layer header: the offset of the network header, or `None`
-    /// for anything but IP.
+    kept!(l3, set_l3);
+    kept!(l4, set_l4);
+    kept!(l4_len, set_l4_len);
+    kept!(flags, set_flag_word);
+    kept!(next, set_next);
+
+    /// Whether bits of [`event::flag`] are set.
     #[inline(always)]
-    pub(crate) fn link(&self, offset: u32, flags: &mut u16) -> Option<u32> {
-        let mut at = offset + EthHdr::LEN as u32;
-        let mut ethertype = self.be16(at - 2);
+    pub(crate) fn has(&self, bits: u16) -> bool {
+        self.flags() & u32::from(bits) != 0
+    }
+
+    /// Sets bits of [`event::flag`].
+    #[inline(always)]
+    pub(crate) fn set_flags(&mut self, bits: u16) {
+        self.set_flag_word(self.flags() | u32::from(bits));
+    }
+
+    /// All bits of [`event::flag`].
+    #[inline(always)]
+    pub(crate) fn all_flags(&self) -> u16 {
+        self.flags() as u16
+    }
+
+    /// Starts a packet whose copy begins with a link-layer header (`link`) or
+    /// with the network header. False for anything but IP.
+    #[inline(always)]
+    pub(crate) fn parse(&mut self, link: bool) -> bool {
+        self.set_flag_word(0);
+        self.set_l3(0);
+        if link && !self.link(0) {
+            return false;
+        }
+        self.ip()
+    }
+
+    /// Skips the link-layer header at `offset`. False for anything but IP.
+    #[inline(always)]
+    fn link(&mut self, offset: u32) -> bool {
+        self.set_l3(offset + EthHdr::LEN as u32);
         for _ in 0..2 {
+            let ethertype = self.be16(self.l3().wrapping_sub(2));
             if ethertype != ETH_P_8021Q && ethertype != ETH_P_8021AD {
                 break;
             }
-            *flags |= event::flag::VLAN;
-            at += 4;
-            ethertype = self.be16(at - 2);
+            self.set_flags(event::flag::VLAN);
+            self.set_l3(self.l3() + 4);
         }
-        (ethertype == ETH_P_IP || ethertype == ETH_P_IPV6).then_some(at)
+        let ethertype = self.be16(self.l3().wrapping_sub(2));
+        ethertype == ETH_P_IP || ethertype == ETH_P_IPV6
     }
 
-    /// Reads the IP header at `l3` and the ports behind it into
-    /// `self.packet.tuple`, and into a tunnel once when there is one. Only what
-    /// a miss needs; [`Self::finish`] does the rest.
+    /// Reads the IP header and the ports behind it into `self.packet.tuple`,
+    /// and those inside a tunnel when there is one. Only what a miss needs;
+    /// [`Self::finish`] does the rest.
     #[inline(always)]
-    pub(crate) fn ip(&mut self, l3: u32, mut flags: u16) -> Option<Headers> {
-        let mut headers = self.one_ip(l3)?;
+    fn ip(&mut self) -> bool {
+        if !self.one_ip() {
+            return false;
+        }
         let proto_ = self.packet.tuple.proto;
-        let inner = if self.packet.frag & 0x1fff != 0 {
-            None
-        } else if proto_ == proto::UDP && is_vxlan_port(self.be16(headers.l4 + 2)) {
-            self.vxlan(headers.l4, &mut flags)
-        } else if proto_ == proto::IPIP || proto_ == proto::IPV6 {
-            self.outer(0, 0, u32::from(tunnel::IPIP) << 24);
-            Some(headers.l4)
-        } else {
-            None
-        };
-        if let Some(inner) = inner {
-            flags |= event::flag::TUNNEL;
-            headers = self.one_ip(inner)?;
+        if self.packet.frag & 0x1fff == 0 {
+            let inner = if proto_ == proto::UDP {
+                is_vxlan_port(self.be16(self.l4() + 2)) && self.vxlan()
+            } else if proto_ == proto::IPIP || proto_ == proto::IPV6 {
+                self.outer(0, 0, u32::from(tunnel::IPIP) << 24);
+                self.set_l3(self.l4());
+                true
+            } else {
+                false
+            };
+            if inner {
+                self.set_flags(event::flag::TUNNEL);
+                if !self.one_ip() {
+                    return false;
+                }
+            }
         }
-        headers.flags |= flags;
-        self.ports(&mut headers);
-        Some(headers)
+        self.ports();
+        true
     }
 
-    /// A VXLAN header behind the UDP header at `l4`: the inner network header.
+    /// A VXLAN header behind the UDP header; moves on to the inner packet.
     #[inline(always)]
-    fn vxlan(&mut self, l4: u32, flags: &mut u16) -> Option<u32> {
+    fn vxlan(&mut self) -> bool {
+        let l4 = self.l4();
         let vxlan = l4 + UdpHdr::LEN as u32;
         // RFC 7348 section 5: the I flag must be set for a valid VNI.
         if self.at::<u8>(vxlan) & 0x08 == 0 {
-            return None;
+            return false;
         }
         let vni = self.be32(vxlan + 4) >> 8;
-        let inner = self.link(vxlan + VxlanHdr::LEN as u32, flags)?;
         self.outer(
             self.be16(l4),
             self.be16(l4 + 2),
             (u32::from(tunnel::VXLAN) << 24) | vni,
         );
-        Some(inner)
+        self.link(vxlan + VxlanHdr::LEN as u32)
     }
 
     #[inline(always)]
@@ -207,7 +268,8 @@ impl Scratch {
 
     /// One IP header: addresses, protocol, fragment, id, TTL.
     #[inline(always)]
-    fn one_ip(&mut self, l3: u32) -> Option<Headers> {
+    fn one_ip(&mut self) -> bool {
+        let l3 = self.l3();
         let version = self.at::<u8>(l3) >> 4;
         self.packet.frag = 0;
         self.packet.ip_id = 0;
@@ -217,7 +279,7 @@ impl Scratch {
         if version == 4 {
             let ihl = u32::from(self.at::<u8>(l3) & 0xf) * 4;
             if ihl < Ipv4Hdr::LEN as u32 {
-                return None;
+                return false;
             }
             let total = u32::from(self.be16(l3 + 2));
             let frag = self.be16(l3 + 6);
@@ -228,71 +290,68 @@ impl Scratch {
             self.packet.tuple.proto = self.at(l3 + 9);
             self.packet.tuple.src = mapped(self.at(l3 + 12));
             self.packet.tuple.dst = mapped(self.at(l3 + 16));
-            Some(Headers {
-                l4: l3 + ihl,
-                l4_len: total.saturating_sub(ihl),
-                flags: 0,
-            })
+            self.set_l4(l3 + ihl);
+            self.set_l4_len(total.wrapping_sub(ihl));
+            true
         } else if version == 6 {
-            self.packet.ttl = self.at(l3 + 7);
-            self.packet.tuple.src = self.at(l3 + 8);
-            self.packet.tuple.dst = self.at(l3 + 24);
-            let mut next: u8 = self.at(l3 + 6);
-            let mut l4 = Ipv6Hdr::LEN as u32;
-            // RFC 8200 section 4: hop-by-hop, routing, destination options,
-            // fragment, authentication.
-            for _ in 0..4 {
-                let at = l3 + l4;
-                match next {
-                    0 | 43 | 60 => l4 += (u32::from(self.at::<u8>(at + 1)) + 1) * 8,
-                    44 => {
-                        let frag = self.be16(at + 2);
-                        self.packet.frag = (frag >> 3) | ((frag & 1) << 15);
-                        self.packet.ip_id = self.be32(at + 4);
-                        l4 += 8;
-                    }
-                    51 => l4 += (u32::from(self.at::<u8>(at + 1)) + 2) * 4,
-                    _ => break,
-                }
-                l4 &= 0xff;
-                next = self.at(at);
-            }
-            self.packet.tuple.proto = next;
-            let payload = u32::from(self.be16(l3 + 4));
-            Some(Headers {
-                l4: l3 + l4,
-                l4_len: payload.saturating_sub(l4 - Ipv6Hdr::LEN as u32),
-                flags: 0,
-            })
+            self.one_ipv6(l3);
+            true
         } else {
-            None
+            false
         }
+    }
+
+    #[inline(always)]
+    fn one_ipv6(&mut self, l3: u32) {
+        self.packet.ttl = self.at(l3 + 7);
+        self.packet.tuple.src = self.at(l3 + 8);
+        self.packet.tuple.dst = self.at(l3 + 24);
+        self.set_next(u32::from(self.at::<u8>(l3 + 6)));
+        self.set_l4(l3 + Ipv6Hdr::LEN as u32);
+        // RFC 8200 section 4: hop-by-hop, routing, destination options,
+        // fragment, authentication.
+        for _ in 0..3 {
+            let at = self.l4();
+            let len = match self.next() {
+                0 | 43 | 60 => (u32::from(self.at::<u8>(at + 1)) + 1) * 8,
+                44 => {
+                    let frag = self.be16(at + 2);
+                    self.packet.frag = (frag >> 3) | ((frag & 1) << 15);
+                    self.packet.ip_id = self.be32(at + 4);
+                    8
+                }
+                51 => (u32::from(self.at::<u8>(at + 1)) + 2) * 4,
+                _ => break,
+            };
+            self.set_next(u32::from(self.at::<u8>(at)));
+            self.set_l4(at + len);
+        }
+        self.packet.tuple.proto = self.next() as u8;
+        let payload = u32::from(self.be16(l3 + 4));
+        let headers = self.l4().wrapping_sub(l3).wrapping_sub(Ipv6Hdr::LEN as u32);
+        self.set_l4_len(payload.wrapping_sub(headers));
     }
 
     /// The ports, or what stands for them.
     #[inline(always)]
-    fn ports(&mut self, headers: &mut Headers) {
+    fn ports(&mut self) {
         if self.packet.frag & 0x1fff != 0 {
-            headers.flags |= event::flag::LATER_FRAGMENT;
+            self.set_flags(event::flag::LATER_FRAGMENT);
             return;
         }
-        let l4 = headers.l4;
+        let l4 = self.l4();
+        let kind: u8 = self.at(l4);
         match self.packet.tuple.proto {
             proto::TCP | proto::UDP | proto::SCTP => {
                 self.packet.tuple.sport = self.be16(l4);
                 self.packet.tuple.dport = self.be16(l4 + 2);
             }
-            proto::ICMP => match self.at::<u8>(l4) {
-                // RFC 792: unreachable, quench, redirect, time exceeded,
-                // parameter problem quote the packet they are about.
-                3 | 4 | 5 | 11 | 12 => self.quoted(l4 + 8, headers),
-                _ => self.echo_id(l4),
-            },
-            proto::ICMPV6 => match self.at::<u8>(l4) {
-                // RFC 4443 section 2.1: types below 128 are errors.
-                1..=4 => self.quoted(l4 + 8, headers),
-                _ => self.echo_id(l4),
-            },
+            // RFC 792: unreachable, quench, redirect, time exceeded, parameter
+            // problem quote the packet they are about.
+            proto::ICMP if matches!(kind, 3 | 4 | 5 | 11 | 12) => self.quoted(l4 + 8),
+            // RFC 4443 section 2.1: types below 128 are errors.
+            proto::ICMPV6 if matches!(kind, 1..=4) => self.quoted(l4 + 8),
+            proto::ICMP | proto::ICMPV6 => self.echo_id(l4),
             _ => {}
         }
     }
@@ -306,8 +365,8 @@ impl Scratch {
 
     /// The tuple of the packet that an ICMP error quotes.
     #[inline(always)]
-    fn quoted(&mut self, l3: u32, headers: &mut Headers) {
-        headers.flags |= event::flag::QUOTED;
+    fn quoted(&mut self, l3: u32) {
+        self.set_flags(event::flag::QUOTED);
         let (proto_, l4) = if self.at::<u8>(l3) >> 4 == 4 {
             let ihl = u32::from(self.at::<u8>(l3) & 0xf) * 4;
             self.packet.tuple.src = mapped(self.at(l3 + 12));
@@ -330,65 +389,76 @@ impl Scratch {
     /// Fills in what only a match needs: sequence numbers, flags, lengths,
     /// payload hash.
     #[inline(always)]
-    pub(crate) fn finish(&mut self, headers: &mut Headers) {
-        let l4 = headers.l4;
+    pub(crate) fn finish(&mut self) {
+        let l4 = self.l4();
+        let l4_len = self.l4_len();
         self.packet.seq = 0;
         self.packet.ack = 0;
         self.packet.l4_flags = 0;
         self.packet.payload_hash = 0;
-        self.packet.payload_len = headers.l4_len;
-        if headers.flags & event::flag::LATER_FRAGMENT != 0 {
+        self.packet.payload_len = l4_len;
+        if self.has(event::flag::LATER_FRAGMENT) {
             return;
         }
-        if headers.flags & event::flag::QUOTED != 0 {
+        if self.has(event::flag::QUOTED) {
             self.packet.l4_flags = self.at(l4);
             self.packet.seq = u32::from(self.at::<u8>(l4 + 1));
             self.packet.ack = u32::from(self.be16(l4 + 6));
             return;
         }
-        let mut header = 0;
-        match self.packet.tuple.proto {
-            proto::TCP => {
-                self.packet.seq = self.be32(l4 + 4);
-                self.packet.ack = self.be32(l4 + 8);
-                header = u32::from(self.at::<u8>(l4 + 12) >> 4) * 4;
-                self.packet.l4_flags = self.at(l4 + 13);
-                if l4 + TcpHdr::LEN as u32 > self.len {
-                    headers.flags |= event::flag::TRUNCATED;
-                }
+        if self.packet.tuple.proto == proto::TCP {
+            self.packet.seq = self.be32(l4 + 4);
+            self.packet.ack = self.be32(l4 + 8);
+            self.packet.l4_flags = self.at(l4 + 13);
+            let header = u32::from(self.at::<u8>(l4 + 12) >> 4) * 4;
+            self.packet.payload_len = l4_len.wrapping_sub(header);
+            if l4 + TcpHdr::LEN as u32 > self.len {
+                self.set_flags(event::flag::TRUNCATED);
             }
-            proto::UDP => header = UdpHdr::LEN as u32,
+            return;
+        }
+        // UDP's header, ICMP's and SCTP's common ones are told apart by what
+        // they hold; all but SCTP's (12) are 8 bytes.
+        self.set_next(8);
+        match self.packet.tuple.proto {
             proto::SCTP => {
                 self.packet.seq = self.be32(l4 + 4);
                 self.packet.ack = self.be32(l4 + 16);
                 self.packet.l4_flags = self.at(l4 + 12);
-                header = 12;
+                self.set_next(12);
             }
             proto::ICMP | proto::ICMPV6 => {
                 self.packet.l4_flags = self.at(l4);
                 self.packet.seq = u32::from(self.be16(l4 + 6));
-                header = 8;
             }
-            _ => {}
+            proto::UDP => {}
+            _ => self.set_next(0),
         }
-        self.packet.payload_len = headers.l4_len.saturating_sub(header);
-        if self.packet.tuple.proto != proto::TCP {
-            let n = if self.packet.payload_len < 16 { self.packet.payload_len } else { 16 };
-            let mut hash: u32 = 0x811c_9dc5;
-            for i in 0..16 {
-                if i < n {
-                    hash ^= u32::from(self.at::<u8>(l4 + header + i));
-                    hash = hash.wrapping_mul(0x0100_0193);
-                }
-            }
-            self.packet.payload_hash = hash;
+        let header = self.next();
+        let n = l4_len.wrapping_sub(header);
+        self.packet.payload_len = n;
+        self.packet.payload_hash = self.hash(l4 + header, n);
+    }
+
+    /// FNV-1a over 16 bytes, those from `n` on taken as zero. Free of branches,
+    /// which would be as many states for the verifier.
+    #[inline(always)]
+    fn hash(&self, at: u32, n: u32) -> u32 {
+        let n = if n > 16 { 16 } else { n as i32 };
+        let mut hash: u32 = 0x811c_9dc5;
+        for i in 0..16 {
+            // All ones where i < n.
+            let keep = ((i - n) >> 31) as u32;
+            hash ^= u32::from(self.at::<u8>(at + i as u32)) & keep;
+            hash = hash.wrapping_mul(0x0100_0193);
         }
+        hash
     }
 
     /// TCP flags, before [`Self::finish`] has run.
     #[inline(always)]
-    pub(crate) fn tcp_flags(&self, headers: &Headers) -> u8 {
-        self.at(headers.l4 + 13)
+    pub(crate) fn tcp_flags(&self) -> u8 {
+        self.at(self.l4() + 13)
     }
 }
 

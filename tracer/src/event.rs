@@ -85,7 +85,7 @@ pub enum CtSource {
 }
 
 /// A tuple of a conntrack entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CtTuple {
     /// Source address.
     pub src: IpAddr,

@@ -1,4 +1,13 @@
 //! tracer: follows one flow through the kernel and says where it stopped.
+//!
+//! Data flows one way, from left to right; a module imports only from modules
+//! to its left:
+//!
+//! ```text
+//! netns, netlink, btf, kallsyms, time, event, trace
+//!   < inventory < discover, conntrack, target < probe < decode
+//!   < assemble < diagnose < output, recording < pipeline < cli
+//! ```
 #![cfg_attr(
     test,
     allow(
@@ -7,16 +16,20 @@
     )
 )]
 
+pub mod assemble;
 pub mod btf;
 pub mod conntrack;
 pub mod decode;
+pub mod diagnose;
 pub mod discover;
 pub mod event;
 pub mod inventory;
 pub mod kallsyms;
 pub mod netlink;
 pub mod netns;
+pub mod output;
 pub mod probe;
+pub mod recording;
 pub mod target;
 pub mod time;
 pub mod trace;

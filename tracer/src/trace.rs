@@ -7,6 +7,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use fold::Fold;
+
+mod connection;
+pub mod fold;
+pub mod outcome;
+pub mod summary;
+
 /// Name and version of the public form.
 pub const SCHEMA: &str = "tracer.trace/1";
 
@@ -14,6 +21,10 @@ fn is_empty(s: &Arc<str>) -> bool {
     s.is_empty()
 }
 
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
 fn is_false(b: &bool) -> bool {
     !*b
 }

@@ -111,8 +111,10 @@ fn report(ctx: &ProbeContext, sk_buff: u64, answer: Answer) -> Option<()> {
     if !scratch.load_network(sk_buff) {
         return None;
     }
-    let mut headers = scratch.ip(0, 0)?;
-    let tag = flow_of_packet(scratch, &mut headers, sk_buff)?;
+    if !scratch.parse(false) {
+        return None;
+    }
+    let tag = flow_of_packet(scratch, sk_buff)?;
     let place = skb::place(sk_buff);
     let len_mark = skb::len_mark(sk_buff);
     let stack = ctx.get_stackid(&STACKS, 0).unwrap_or(-1) as i32;
@@ -121,7 +123,7 @@ fn report(ctx: &ProbeContext, sk_buff: u64, answer: Answer) -> Option<()> {
     }
     let mut entry = emit::reserve::<AnswerEvent>()?;
     let mut header = emit::header(kind::ANSWER, tag, sk_buff, place, len_mark);
-    header.flags = headers.flags;
+    header.flags = scratch.all_flags();
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.
     unsafe {

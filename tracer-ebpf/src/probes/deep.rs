@@ -18,14 +18,13 @@ use super::{
 };
 use crate::{
     emit,
-    parse::{Context, Headers, Scratch},
+    parse::{Context, Scratch},
     skb,
 };
 
 /// A followed packet at a function that has it by its network header.
 struct Met {
     scratch: &'static mut Scratch,
-    headers: Headers,
     tag: Tag,
     skb: u64,
     place: skb::Place,
@@ -38,11 +37,12 @@ fn meet(sk_buff: u64) -> Option<Met> {
     if !scratch.load_network(sk_buff) {
         return None;
     }
-    let mut headers = scratch.ip(0, 0)?;
-    let tag = flow_of_packet(scratch, &mut headers, sk_buff)?;
+    if !scratch.parse(false) {
+        return None;
+    }
+    let tag = flow_of_packet(scratch, sk_buff)?;
     Some(Met {
         scratch,
-        headers,
         tag,
         skb: sk_buff,
         place: skb::place(sk_buff),
@@ -74,11 +74,12 @@ fn try_hook(ctx: &ProbeContext) -> Option<()> {
     let hook = skb::hook_state_small(state, skb::off!(hs_hook));
     let pf = skb::hook_state_small(state, skb::off!(hs_pf));
     let packet = met.scratch.packet;
+    let flags = met.scratch.all_flags();
     let call = &mut met.scratch.call;
     call.packet = packet;
     call.tag = met.tag;
     call.skb = sk_buff;
-    call.arg = u64::from(met.headers.flags);
+    call.arg = u64::from(flags);
     call.netns = met.place.netns;
     call.ifindex = met.place.ifindex;
     call.a = u32::from(hook) | u32::from(pf) << 8;
@@ -143,11 +144,12 @@ fn enter_table(ctx: &ProbeContext, function: Function, sk_buff: u64, name: u64, 
     let hook = skb::hook_state_small(state, skb::off!(hs_hook));
     let pf = skb::hook_state_small(state, skb::off!(hs_pf));
     let packet = met.scratch.packet;
+    let flags = met.scratch.all_flags();
     let call = &mut met.scratch.call;
     call.packet = packet;
     call.tag = met.tag;
     call.skb = sk_buff;
-    call.arg = u64::from(met.headers.flags);
+    call.arg = u64::from(flags);
     call.netns = met.place.netns;
     call.ifindex = met.place.ifindex;
     call.a = u32::from(hook) | u32::from(pf) << 8;
@@ -250,7 +252,7 @@ fn try_chain(ctx: &ProbeContext) -> Option<()> {
     };
     let mut entry = emit::reserve::<ChainEvent>()?;
     let mut header = emit::header(kind::CHAIN, met.tag, sk_buff, met.place, met.len_mark);
-    header.flags = met.headers.flags;
+    header.flags = met.scratch.all_flags();
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.
     unsafe {
@@ -311,7 +313,7 @@ fn try_route(ctx: &ProbeContext, kind: u8, v6: bool) -> Option<()> {
     }
     let mut entry = emit::reserve::<RouteEvent>()?;
     let mut header = emit::header(kind, met.tag, sk_buff, met.place, met.len_mark);
-    header.flags = met.headers.flags;
+    header.flags = met.scratch.all_flags();
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.
     unsafe {
@@ -330,7 +332,7 @@ fn try_route(ctx: &ProbeContext, kind: u8, v6: bool) -> Option<()> {
 fn packet_event(met: &Met, kind: u8) -> Option<()> {
     let mut entry = emit::reserve::<PacketEvent>()?;
     let mut header = emit::header(kind, met.tag, met.skb, met.place, met.len_mark);
-    header.flags = met.headers.flags;
+    header.flags = met.scratch.all_flags();
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.
     unsafe {
@@ -358,7 +360,7 @@ fn try_encap(ctx: &ProbeContext) -> Option<()> {
     if !is_ip(sk_buff) {
         return None;
     }
-    let mut met = meet(sk_buff)?;
+    let met = meet(sk_buff)?;
     let src: u32 = ctx.arg(3)?;
     let dst: u32 = ctx.arg(4)?;
     let proto: u32 = ctx.arg(5)?;
@@ -375,7 +377,7 @@ fn try_encap(ctx: &ProbeContext) -> Option<()> {
         let vni: u32 = u32::from_be(skb::read(data + 12)?) >> 8;
         outer.vni_kind = u32::from(tunnel::VXLAN) << 24 | vni;
     }
-    met.headers.flags |= flag::TUNNEL;
+    met.scratch.set_flags(flag::TUNNEL);
     packet_event(&met, kind::ENCAP)
 }
 
@@ -383,7 +385,7 @@ fn try_encap(ctx: &ProbeContext) -> Option<()> {
 fn try_deliver(sk_buff: Option<u64>) -> Option<()> {
     let met = meet(sk_buff?)?;
     // The outer header reached the tunnel's own socket, not the packet its.
-    if met.headers.flags & (flag::TUNNEL | flag::QUOTED) != 0 {
+    if met.scratch.has(flag::TUNNEL | flag::QUOTED) {
         return None;
     }
     packet_event(&met, kind::DELIVER)

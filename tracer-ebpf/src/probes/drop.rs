@@ -9,7 +9,7 @@ use tracer_common::{
 
 use crate::{
     STACKS, emit, filter,
-    parse::{Context, Headers, Scratch},
+    parse::{Context, Scratch},
     skb,
 };
 
@@ -33,23 +33,22 @@ fn drop_reason(ctx: RawTracePointContext) -> i32 {
 #[inline(always)]
 pub(crate) fn flow_of_packet(
     scratch: &mut Scratch,
-    headers: &mut Headers,
     sk_buff: u64,
 ) -> Option<Tag> {
-    if headers.flags & flag::LATER_FRAGMENT != 0 {
+    if scratch.has(flag::LATER_FRAGMENT) {
         let tag = filter::by_fragment(&mut scratch.packet)?;
-        scratch.finish(headers);
+        scratch.finish();
         return Some(tag);
     }
     if let Some(mut tag) = filter::tag(&scratch.packet.tuple) {
-        if headers.flags & flag::QUOTED != 0 {
+        if scratch.has(flag::QUOTED) {
             tag.dir ^= 1;
         }
-        scratch.finish(headers);
+        scratch.finish();
         return Some(tag);
     }
     if filter::skb_known(sk_buff) {
-        scratch.finish(headers);
+        scratch.finish();
         return filter::by_skb(sk_buff, &scratch.packet);
     }
     None
@@ -72,18 +71,20 @@ fn try_drop(ctx: &RawTracePointContext, reason: u32) -> Option<()> {
     if !scratch.load_network(sk_buff) {
         return None;
     }
-    let mut headers = scratch.ip(0, 0)?;
-    let tag = match flow_of_packet(scratch, &mut headers, sk_buff) {
+    if !scratch.parse(false) {
+        return None;
+    }
+    let tag = match flow_of_packet(scratch, sk_buff) {
         Some(tag) => tag,
         None => {
             // A local process's first packet may die before any interface or
             // conntrack hook has seen it.
-            if headers.flags & (flag::QUOTED | flag::LATER_FRAGMENT) != 0 {
+            if scratch.has(flag::QUOTED | flag::LATER_FRAGMENT) {
                 return None;
             }
-            let tcp_flags = scratch.tcp_flags(&headers);
+            let tcp_flags = scratch.tcp_flags();
             let dir = filter::wanted(&scratch.packet.tuple, Some(tcp_flags))?;
-            scratch.finish(&mut headers);
+            scratch.finish();
             filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse)
         }
     };
@@ -96,7 +97,7 @@ fn try_drop(ctx: &RawTracePointContext, reason: u32) -> Option<()> {
     let location: u64 = ctx.arg(1);
     let mut entry = emit::reserve::<DropEvent>()?;
     let mut header = emit::header(kind::DROP, tag, sk_buff, place, len_mark);
-    header.flags = headers.flags;
+    header.flags = scratch.all_flags();
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.
     unsafe {

@@ -50,8 +50,10 @@ fn try_manip(ctx: &ProbeContext, deep: bool) -> Option<()> {
         emit::count(Counter::Truncated);
         return None;
     }
-    let mut headers = scratch.ip(0, 0)?;
-    scratch.finish(&mut headers);
+    if !scratch.parse(false) {
+        return None;
+    }
+    scratch.finish();
     let place = skb::place(sk_buff);
     let (len, mark) = skb::len_mark(sk_buff);
     let packet = scratch.packet;
@@ -126,8 +128,10 @@ fn try_manip_ret(ctx: &RetProbeContext) -> Option<()> {
     if ctx.ret::<u32>() != 1 || !scratch.load_network(scratch.call.skb) {
         return None;
     }
-    let mut headers = scratch.ip(0, 0)?;
-    scratch.finish(&mut headers);
+    if !scratch.parse(false) {
+        return None;
+    }
+    scratch.finish();
     submit(scratch, kind::NAT_DONE)
 }
 

@@ -14,7 +14,7 @@ use tracer_common::{
 
 use crate::{
     emit, filter,
-    parse::{Context, Headers, Scratch},
+    parse::{Context, Scratch},
     probes::conntrack,
     skb,
 };
@@ -74,55 +74,48 @@ fn observe(ctx: *mut __sk_buff, ingress: bool, link: bool) {
     if !scratch.load_skb(ctx, len) {
         return;
     }
-    let mut flags = 0;
-    let l3 = if link {
-        match scratch.link(0, &mut flags) {
-            Some(l3) => l3,
-            None => return,
-        }
-    } else {
-        0
-    };
-    let Some(mut headers) = scratch.ip(l3, flags) else { return };
+    if !scratch.parse(link) {
+        return;
+    }
     let sk_buff = address(scratch, ctx);
-    if let Some(tag) = follow(scratch, &mut headers, sk_buff, ingress) {
-        report(ctx, scratch, headers, sk_buff, tag, ingress);
+    if let Some(tag) = follow(scratch, sk_buff, ingress) {
+        report(ctx, scratch, sk_buff, tag, ingress);
     }
 }
 
 /// The packet's flow, if it is followed.
 #[inline(always)]
-fn follow(scratch: &mut Scratch, headers: &mut Headers, sk_buff: u64, ingress: bool) -> Option<Tag> {
-    if headers.flags & flag::LATER_FRAGMENT != 0 {
+fn follow(scratch: &mut Scratch, sk_buff: u64, ingress: bool) -> Option<Tag> {
+    if scratch.has(flag::LATER_FRAGMENT) {
         let tag = filter::by_fragment(&mut scratch.packet)?;
-        scratch.finish(headers);
+        scratch.finish();
         return Some(tag);
     }
-    let quoted = headers.flags & flag::QUOTED != 0;
+    let quoted = scratch.has(flag::QUOTED);
     if let Some(mut tag) = filter::tag(&scratch.packet.tuple) {
         if quoted {
             // The error travels against the packet that it quotes.
             tag.dir ^= 1;
         }
-        scratch.finish(headers);
+        scratch.finish();
         return Some(tag);
     }
     if quoted {
         return None;
     }
     let tcp = scratch.packet.tuple.proto == proto::TCP;
-    let flags = if tcp { scratch.tcp_flags(headers) } else { 0 };
+    let flags = if tcp { scratch.tcp_flags() } else { 0 };
     if let Some(dir) = filter::wanted(&scratch.packet.tuple, Some(flags)) {
         let tag = filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse);
-        headers.flags |= flag::FIRST;
-        scratch.finish(headers);
+        scratch.set_flags(flag::FIRST);
+        scratch.finish();
         return Some(tag);
     }
     if filter::skb_known(sk_buff) {
-        scratch.finish(headers);
+        scratch.finish();
         if let Some(tag) = filter::by_skb(sk_buff, &scratch.packet) {
             filter::set_tag(&scratch.packet.tuple, tag, &mut scratch.inverse);
-            headers.flags |= flag::BY_SKB;
+            scratch.set_flags(flag::BY_SKB);
             return Some(tag);
         }
     }
@@ -131,7 +124,7 @@ fn follow(scratch: &mut Scratch, headers: &mut Headers, sk_buff: u64, ingress: b
         // only link to the tuple a local process used.
         let tag = conntrack::carried_new(sk_buff, &mut scratch.ct[0], &mut scratch.inverse)?;
         filter::set_tag(&scratch.packet.tuple, tag, &mut scratch.inverse);
-        scratch.finish(headers);
+        scratch.finish();
         return Some(tag);
     }
     None
@@ -141,7 +134,6 @@ fn follow(scratch: &mut Scratch, headers: &mut Headers, sk_buff: u64, ingress: b
 fn report(
     ctx: *mut __sk_buff,
     scratch: &mut Scratch,
-    headers: Headers,
     sk_buff: u64,
     tag: Tag,
     ingress: bool,
@@ -149,7 +141,7 @@ fn report(
     if scratch.packet.frag == 1 << 15 {
         filter::remember_fragment(&scratch.packet, tag);
     }
-    if headers.flags & flag::QUOTED == 0 {
+    if !scratch.has(flag::QUOTED) {
         filter::remember(sk_buff, &scratch.packet, tag);
     }
     let dev: u64 = skb::field(sk_buff, skb::off!(skb_dev)).unwrap_or(0);
@@ -165,13 +157,13 @@ fn report(
         let header = emit::header(kind::CT_CARRIED, tag, sk_buff, place, (len, mark));
         conntrack::report(scratch, header, ct, tag);
     }
-    if headers.flags & flag::TRUNCATED != 0 {
+    if scratch.has(flag::TRUNCATED) {
         emit::count(tracer_common::config::Counter::Truncated);
     }
     let Some(mut entry) = emit::reserve::<PacketEvent>() else { return };
     let kind = if ingress { kind::INGRESS } else { kind::EGRESS };
     let mut header = emit::header(kind, tag, sk_buff, place, (len, mark));
-    header.flags = headers.flags;
+    header.flags = scratch.all_flags();
     header.gso_segs = segs as u16;
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.

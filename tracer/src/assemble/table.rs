@@ -1,0 +1,141 @@
+//! The flows that are followed, by the kernel side's id.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use super::flow::Flow;
+use super::mark::{self, Tuple};
+use crate::event::{Body, Event};
+
+/// A conntrack entry ties two kernel flows together only while it is young:
+/// later the same addresses can be another connection.
+const TIE_AGE: u64 = 2_000_000_000;
+
+/// Place of a flow.
+pub(super) type Slot = u32;
+
+/// All flows.
+#[derive(Debug)]
+pub(super) struct Table {
+    limit: usize,
+    by_id: FxHashMap<u64, Slot>,
+    slots: Vec<Flow>,
+    free: Vec<Slot>,
+    /// In order of making.
+    order: VecDeque<Slot>,
+    /// Addresses that conntrack says belong to a flow, and since when.
+    ties: FxHashMap<Tuple, (Slot, u64)>,
+}
+
+impl Table {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            by_id: FxHashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            order: VecDeque::new(),
+            ties: FxHashMap::default(),
+        }
+    }
+
+    pub(super) fn get(&mut self, slot: Slot) -> &mut Flow {
+        &mut self.slots[slot as usize]
+    }
+
+    /// The flow of an event, made where it is new. `evicted` is counted up
+    /// where a live flow had to go for it.
+    pub(super) fn find(&mut self, event: &Event, evicted: &mut u64) -> Slot {
+        if let Some(slot) = self.by_id.get(&event.flow) {
+            return *slot;
+        }
+        let tuple = request_tuple(event);
+        let tied = tuple
+            .and_then(|t| self.ties.get(&t))
+            .filter(|(slot, since)| {
+                event.ts.saturating_sub(*since) < TIE_AGE
+                    && self.slots[*slot as usize].tuple != tuple
+            });
+        let slot = if let Some((slot, _)) = tied {
+            *slot
+        } else {
+            self.make(tuple, evicted)
+        };
+        self.slots[slot as usize].ids.push(event.flow);
+        self.by_id.insert(event.flow, slot);
+        slot
+    }
+
+    fn make(&mut self, tuple: Option<Tuple>, evicted: &mut u64) -> Slot {
+        if self.order.len() >= self.limit
+            && let Some(oldest) = self.oldest()
+        {
+            self.remove(oldest);
+            *evicted += 1;
+        }
+        let mut flow = Flow::new();
+        flow.tuple = tuple;
+        let slot = self.free.pop().unwrap_or(self.slots.len() as Slot);
+        if slot as usize == self.slots.len() {
+            self.slots.push(flow);
+        } else {
+            self.slots[slot as usize] = flow;
+        }
+        self.order.push_back(slot);
+        slot
+    }
+
+    /// The flow that was quiet for longest among the oldest few.
+    fn oldest(&self) -> Option<Slot> {
+        self.order
+            .iter()
+            .take(16)
+            .min_by_key(|s| self.slots[**s as usize].last_ts)
+            .copied()
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        let flow = std::mem::replace(&mut self.slots[slot as usize], Flow::new());
+        for id in flow.ids {
+            self.by_id.remove(&id);
+        }
+        self.order.retain(|s| *s != slot);
+        self.ties.retain(|_, (s, _)| *s != slot);
+        self.free.push(slot);
+    }
+
+    /// Notes that conntrack gives these addresses to the flow.
+    pub(super) fn tie(&mut self, slot: Slot, tuples: [Tuple; 2], ts: u64) {
+        for t in tuples {
+            self.ties.insert(t, (slot, ts));
+        }
+    }
+
+    /// Forgets flows that were quiet for `idle`, and ties that are too old.
+    pub(super) fn sweep(&mut self, now: u64, idle: u64) {
+        self.ties
+            .retain(|_, (_, since)| now.saturating_sub(*since) < TIE_AGE);
+        let quiet = |s: &Slot| now.saturating_sub(self.slots[*s as usize].last_ts) > idle;
+        let old: Vec<Slot> = self.order.iter().copied().filter(quiet).collect();
+        for slot in old {
+            self.remove(slot);
+        }
+    }
+}
+
+/// The addresses of the flow's request direction in an event.
+fn request_tuple(event: &Event) -> Option<Tuple> {
+    let packet = match &event.body {
+        Body::Conntrack { original, .. } | Body::NatRange { original, .. } => {
+            return Some(*original);
+        }
+        body => body.packet()?,
+    };
+    let tuple = mark::tuple(packet);
+    Some(if event.reply {
+        mark::inverted(&tuple)
+    } else {
+        tuple
+    })
+}

@@ -1,0 +1,184 @@
+//! Verdicts on whole traces, near misses among them.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use super::{diagnose, diagnose_live, exit_code};
+use crate::assemble::tests::{BACKEND, Bench, NODE1, NODE2, S, SA, VIP, nodes, plain, tcp, vxlan};
+use crate::event::Answer;
+use crate::trace::{Finding, Header, Losses, Severity, Tool, Trace, Verdict};
+
+pub(crate) fn header() -> Header {
+    Header {
+        schema: crate::trace::SCHEMA.into(),
+        tool: Tool::default(),
+        request: serde_json::Value::Null,
+        nodes: nodes(),
+    }
+}
+
+fn trace(b: &Bench) -> Trace {
+    b.fold().trace(header(), Losses::default())
+}
+
+fn check(b: &Bench) -> (Verdict, Vec<Finding>, u8) {
+    let (verdict, findings) = diagnose(&trace(b));
+    let code = exit_code(&verdict, &findings);
+    (verdict, findings, code)
+}
+
+const POD: &str = "worker < cali747ff840379";
+
+#[test]
+fn nothing_is_no_traffic() {
+    let (verdict, _, code) = check(&Bench::new());
+    assert_eq!((&*verdict.code, code), ("no-traffic", 4));
+}
+
+#[test]
+fn three_dropped_syns_are_a_netfilter_drop() {
+    let mut b = Bench::new();
+    for _ in 0..3 {
+        b.now += 1_000_000_000;
+        b.seen(POD, tcp((client(), 45266), (VIP, 80), S, 1, 0));
+        b.seen("worker2 < vxlan.calico", plain(S, 1, 0, 0));
+        b.drop("worker2", plain(S, 1, 0, 0), Some("FORWARD"));
+    }
+    let (verdict, findings, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("netfilter-drop", 3));
+    assert_eq!(
+        verdict.summary,
+        "pod/default/client's SYN to 10.98.235.247:80 reached worker2 and was dropped there by \
+         netfilter in FORWARD on its way to pod/default/remote port 8080; 3 tries, none got through"
+    );
+    assert_eq!(verdict.node.as_deref(), Some("worker2"));
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+}
+
+fn client() -> &'static str {
+    crate::assemble::tests::CLIENT
+}
+
+#[test]
+fn drop_that_a_retry_made_good_is_no_fault() {
+    let mut b = Bench::new();
+    b.seen(POD, plain(S, 1, 0, 0));
+    b.drop("worker", plain(S, 1, 0, 0), Some("FORWARD"));
+    b.now += 1_000_000_000;
+    b.seen(POD, plain(S, 1, 0, 0));
+    b.seen("worker2 > cali1b2c3d4e5f6", plain(S, 1, 0, 0));
+    b.reply = true;
+    b.seen(
+        "worker2 < cali1b2c3d4e5f6",
+        tcp((BACKEND, 8080), (client(), 45266), SA, 9, 2),
+    );
+    b.seen(
+        "worker > cali747ff840379",
+        tcp((BACKEND, 8080), (client(), 45266), SA, 9, 2),
+    );
+    let (verdict, findings, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("delivered", 0));
+    assert_eq!(findings[0].severity, Severity::Warning);
+}
+
+#[test]
+fn rule_and_missing_listener_are_rejected() {
+    let mut b = Bench::new();
+    b.seen("worker2 < vxlan.calico", plain(S, 1, 0, 0));
+    b.answer(
+        "worker2",
+        plain(S, 1, 0, 0),
+        Answer::Icmp {
+            kind: 3,
+            code: 3,
+            info: 0,
+            v6: false,
+        },
+    );
+    b.drop("worker2", plain(S, 1, 0, 0), Some("FORWARD"));
+    let (verdict, _, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("rejected", 3));
+    assert!(
+        verdict
+            .summary
+            .contains("in FORWARD with ICMP port unreachable"),
+        "{}",
+        verdict.summary
+    );
+
+    let mut b = Bench::new();
+    b.seen("worker2 > cali1b2c3d4e5f6", plain(S, 1, 0, 0));
+    b.reply = true;
+    b.seen(
+        "worker2 < cali1b2c3d4e5f6",
+        tcp((BACKEND, 8080), (client(), 45266), 0x14, 0, 2),
+    );
+    let (verdict, findings, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("rejected", 3));
+    assert!(
+        findings[0].next[1].contains("ss -lntu 'sport = :8080'"),
+        "{findings:#?}"
+    );
+}
+
+#[test]
+fn silence_is_no_reply_and_live_it_is_waited_for() {
+    let mut b = Bench::new();
+    b.seen(POD, plain(S, 1, 0, 0));
+    b.seen("worker > cali1b2c3d4e5f6", plain(S, 1, 0, 0));
+    let (verdict, _, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("no-reply", 3));
+    let (verdict, _) = diagnose_live(&trace(&b), b.now + 1000);
+    assert_eq!(verdict.code, "delivered");
+    let (verdict, _) = diagnose_live(&trace(&b), b.now + 2_000_000_000);
+    assert_eq!(verdict.code, "no-reply");
+}
+
+#[test]
+fn tunnel_into_nothing_is_underlay_loss_only_if_certain() {
+    let mut b = Bench::new();
+    for _ in 0..2 {
+        b.now += 1_000_000_000;
+        b.seen(POD, plain(S, 1, 0, 0));
+        b.seen("worker > vxlan.calico", plain(S, 1, 0, 0));
+        b.seen_in(
+            "worker > eth0",
+            plain(S, 1, 0, 0),
+            Some(vxlan(NODE1, NODE2, 7)),
+        );
+    }
+    let (verdict, _, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("underlay-loss", 3));
+    let mut unsure = trace(&b);
+    unsure.closing.losses.ring_buffer = 3;
+    let (verdict, _) = diagnose(&unsure);
+    assert_eq!(verdict.code, "no-reply");
+    assert!(
+        verdict
+            .summary
+            .ends_with("; 3 events were lost, so this is uncertain")
+    );
+}
+
+#[test]
+fn too_big_is_mtu_exceeded_until_smaller_ones_pass() {
+    let mut b = Bench::new();
+    let too_big = Answer::Icmp {
+        kind: 3,
+        code: 4,
+        info: 1450,
+        v6: false,
+    };
+    b.seen(POD, plain(0x10, 1, 1, 1460));
+    b.answer("worker", plain(0x10, 1, 1, 1460), too_big);
+    let (verdict, _, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("mtu-exceeded", 3));
+    b.now += 1_000_000;
+    b.seen(POD, plain(0x10, 1, 1, 1300));
+    b.seen("worker2 > cali1b2c3d4e5f6", plain(0x10, 1, 1, 1300));
+    let (verdict, _, code) = check(&b);
+    assert_eq!(
+        (&*verdict.code, code),
+        ("delivered", 0),
+        "{}",
+        verdict.summary
+    );
+}

@@ -1,0 +1,6 @@
+//! What goes to standard output: the timeline as text, the trace as JSON, or
+//! its lines as they happen.
+
+pub mod json;
+pub mod jsonl;
+pub mod text;

@@ -1,0 +1,42 @@
+//! `-o jsonl`: a header line, one line per step as it happens, a closing line.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::trace::{Closing, Header, Step};
+
+/// Writes one line.
+pub(crate) fn line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+/// Writes lines; each batch is flushed, so that a reader sees it at once.
+pub struct Lines<W: Write> {
+    out: W,
+}
+
+impl<W: Write> Lines<W> {
+    /// Starts with the header line.
+    pub fn start(mut out: W, header: &Header) -> io::Result<Self> {
+        line(&mut out, header)?;
+        out.flush()?;
+        Ok(Self { out })
+    }
+
+    /// Writes a batch.
+    pub fn steps(&mut self, steps: &[Step]) -> io::Result<()> {
+        for step in steps {
+            line(&mut self.out, step)?;
+        }
+        self.out.flush()
+    }
+
+    /// Ends with the closing line.
+    pub fn finish(mut self, closing: &Closing) -> io::Result<W> {
+        line(&mut self.out, closing)?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}

@@ -1,0 +1,116 @@
+//! What became of a packet, from its steps and from what the other side said.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::connection::Connection;
+use crate::trace::{Node, Outcome, Packet, Role, Step, StepKind};
+
+/// How long a packet on its way to a watched node is waited for.
+const LOST_AFTER: u64 = 1_000_000_000;
+
+/// Addresses of the nodes that are watched.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    by_addr: FxHashMap<IpAddr, Arc<str>>,
+}
+
+impl Watched {
+    /// The addresses of these nodes.
+    pub fn new(nodes: &[Node]) -> Self {
+        let pairs = nodes
+            .iter()
+            .flat_map(|n| n.addrs.iter().map(|a| (*a, Arc::clone(&n.name))));
+        Self {
+            by_addr: pairs.collect(),
+        }
+    }
+
+    /// The watched node that has this address.
+    pub fn node(&self, addr: IpAddr) -> Option<&Arc<str>> {
+        self.by_addr.get(&addr)
+    }
+}
+
+/// The packet's outcome as of `now`; `ended` where nothing more will come.
+pub(super) fn outcome(
+    packet: &Packet,
+    flow: &Connection,
+    watched: &Watched,
+    now: u64,
+    ended: bool,
+) -> Outcome {
+    let steps = &packet.steps;
+    if steps
+        .iter()
+        .any(|s| matches!(s.kind, StepKind::Reject | StepKind::FragmentNeeded))
+    {
+        return Outcome::Rejected;
+    }
+    let on_the_way = |s: &Step| {
+        matches!(
+            s.kind,
+            StepKind::Ingress | StepKind::Egress | StepKind::Deliver
+        )
+    };
+    let last = steps.iter().rposition(on_the_way);
+    // A drop that the packet outlived was one of a copy of it.
+    let drop = steps.iter().rposition(|s| s.kind == StepKind::Drop);
+    if drop.is_some() && drop > last {
+        return Outcome::Dropped;
+    }
+    let Some(at) = last else {
+        return answered(packet, flow);
+    };
+    let step = &steps[at];
+    if arrived(step, steps.get(at + 1..).unwrap_or(&[]), watched) {
+        return Outcome::Delivered;
+    }
+    let known = answered(packet, flow);
+    if known == Outcome::Pending
+        && (ended || now.saturating_sub(step.ts) >= LOST_AFTER)
+        && left_for(step, watched).is_some()
+    {
+        return Outcome::Lost;
+    }
+    known
+}
+
+/// The watched node that a packet was sent to through a tunnel in this step.
+pub fn left_for<'a>(step: &Step, watched: &'a Watched) -> Option<&'a Arc<str>> {
+    let tunnel = step
+        .tunnel
+        .as_ref()
+        .filter(|_| step.kind == StepKind::Egress)?;
+    watched.node(tunnel.dst).filter(|peer| **peer != step.node)
+}
+
+/// Whether this is the end of the path, as far as it can be seen.
+fn arrived(step: &Step, after: &[Step], watched: &Watched) -> bool {
+    let rewritten = after.iter().any(|s| s.rewrite.is_some());
+    match (step.kind, step.role) {
+        (StepKind::Deliver, _)
+        | (StepKind::Egress, Some(Role::PodVeth))
+        | (StepKind::Ingress, Some(Role::PodEth0)) => true,
+        (StepKind::Ingress, _) => {
+            step.tunnel.is_none()
+                && !rewritten
+                && watched.node(step.dst.addr).is_some_and(|n| *n == step.node)
+        }
+        _ => false,
+    }
+}
+
+/// Delivered, if the other side said so.
+fn answered(packet: &Packet, flow: &Connection) -> Outcome {
+    let Some(first) = packet.steps.first() else {
+        return Outcome::Pending;
+    };
+    if flow.answers(first) {
+        Outcome::Delivered
+    } else {
+        Outcome::Pending
+    }
+}
