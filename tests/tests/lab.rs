@@ -44,11 +44,7 @@ fn check(ns: &str, target: SocketAddr, pod: &str, seen: &[&str]) {
         seen.contains(&saw.ip().to_string().as_str()),
         "{ns} -> {target}: the server saw {saw}, not one of {seen:?}"
     );
-    let log = witness::read(pod).expect("the server's log");
-    assert!(
-        log.iter().any(|access| access.peer == saw),
-        "{pod} logged {saw}"
-    );
+    witness::wait_for(pod, SOON, |access| access.peer == saw).expect("the server logged it");
 }
 
 fn check_all_paths() {
@@ -213,10 +209,7 @@ fn client_and_server_count_the_same_bytes() {
         peers.len() <= 3,
         "three clients, three connections: {peers:?}"
     );
-    let log = witness::read("remote").expect("a log");
-    let sink = log
-        .iter()
-        .find(|it| it.request.starts_with("POST"))
+    let sink = witness::wait_for("remote", SOON, |it| it.request.starts_with("POST"))
         .expect("the upload was logged");
     assert!(sink.received > 3_000_000 && sink.peer.port() == port);
 }
