@@ -39,6 +39,12 @@ fn check(ns: &str, target: SocketAddr, pod: &str, seen: &[&str]) {
         .unwrap_or_else(|error| panic!("{ns} -> {target}: {error:#}"));
     let saw = response.saw().expect("the answer says whom it saw");
     assert_eq!(response.status, 200);
+    // A lost first packet would show as a retransmission a second later.
+    assert!(
+        response.elapsed < Duration::from_millis(900),
+        "{ns} -> {target} took {:?}",
+        response.elapsed
+    );
     assert_eq!(response.pod(), Some(pod), "{ns} -> {target}");
     assert!(
         seen.contains(&saw.ip().to_string().as_str()),
