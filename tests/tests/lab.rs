@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use tracer_tests::lab::client::{self, SEARCH, Transport};
 use tracer_tests::lab::dns::{Rcode, TYPE_A, TYPE_AAAA};
 use tracer_tests::lab::session::{Session, Turn};
-use tracer_tests::lab::topology::{DNS_SERVICE, NODE_PORT, POD_PORT, REMOTE_SERVICE};
+use tracer_tests::lab::topology::{self, DNS_SERVICE, NODE_PORT, POD_PORT, REMOTE_SERVICE};
 use tracer_tests::lab::{
     self, Iptables, Launcher, Options, Policy, inventory, netns, program, witness,
 };
@@ -299,7 +299,7 @@ fn down_leaves_nothing() {
     drop(turn);
 }
 
-/// What the laboratory could leave: files in /run, network namespaces, servers.
+/// What the laboratory could leave: files, network namespaces, servers.
 fn leftovers() -> BTreeSet<String> {
     let names = |dir: &str| -> Vec<String> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -311,11 +311,20 @@ fn leftovers() -> BTreeSet<String> {
         fs::read(Path::new(path).join("cmdline"))
             .is_ok_and(|line| String::from_utf8_lossy(&line).contains("--lab-id"))
     });
-    let files = ["/run/tracer-lab", netns::DIR, "/run/xtables.lock"]
-        .into_iter()
-        .filter(|path| Path::new(path).exists())
-        .map(str::to_owned);
-    servers.chain(files).chain(names(netns::DIR)).collect()
+    let mut found: BTreeSet<String> = servers.collect();
+    let namespaces = topology::namespaces().map(netns::path);
+    let files = ["/run/tracer-lab", "/run/xtables.lock"].map(PathBuf::from);
+    found.extend(
+        namespaces
+            .chain(files)
+            .filter(|path| path.exists())
+            .map(|path| path.display().to_string()),
+    );
+    // Others may have namespaces of their own, but nobody needs an empty directory.
+    if Path::new(netns::DIR).exists() && names(netns::DIR).is_empty() {
+        found.insert(netns::DIR.to_owned());
+    }
+    found
 }
 
 #[test]
