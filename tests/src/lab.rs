@@ -304,8 +304,9 @@ fn end(victims: &[Process]) {
 fn remove_netns_dir() {
     let empty = fs::read_dir(netns::DIR).is_ok_and(|mut entries| entries.next().is_none());
     if empty {
-        // SAFETY: umount2 reads the path, a constant that ends with a zero byte.
-        unsafe { libc::umount2(c"/run/netns".as_ptr(), libc::MNT_DETACH) };
+        // Not MNT_DETACH: a namespace that somebody names at this very moment makes it busy.
+        // SAFETY: umount reads the path, a constant that ends with a zero byte.
+        unsafe { libc::umount(c"/run/netns".as_ptr()) };
         let _ = fs::remove_dir(netns::DIR);
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::topology::{
     GATEWAY, NODES, Node, OUTSIDE, PODS, Pod, UNDERLAY, VNI, VXLAN_PORT, namespaces,
@@ -18,6 +18,9 @@ use super::{Iptables, Options, netns, program, rules};
 
 /// The MTU of a pod: the underlay's less what VXLAN adds.
 const POD_MTU: u32 = 1450;
+
+/// The interface index of the first veth end on a node or the bridge, of a kind seen on real nodes.
+const FIRST_PEER_INDEX: usize = 11;
 
 /// Calico gives every host end the same hardware address...
 const HOST_END_MAC: &str = "ee:ee:ee:ee:ee:ee";
@@ -64,20 +67,22 @@ pub(super) fn make_namespaces() -> Result<()> {
     for name in namespaces() {
         line(&mut batch, format_args!("netns add {name}"));
     }
-    for host in NODES.iter().map(|node| node.name).chain([OUTSIDE.name]) {
+    let uplinks = NODES.iter().map(|node| (node.name, UNDERLAY));
+    let uplinks = uplinks.chain([(OUTSIDE.name, UNDERLAY)]);
+    let uplinks = uplinks.map(|(host, at)| (host, 1500, format!("p-{host}"), at));
+    let pods = PODS
+        .iter()
+        .map(|pod| (pod.name, POD_MTU, pod.host_end.to_owned(), pod.node));
+    for (number, (name, mtu, peer, at)) in uplinks.chain(pods).enumerate() {
+        // The ends of a veth must not have the same index, though they are in different namespaces:
+        // the kernel (6.18, linkwatch_urgent_event) would take the link for a physical one and look
+        // at its carrier only once a second, and the first packets would be lost.
+        let index = FIRST_PEER_INDEX + number;
         line(
             &mut batch,
             format_args!(
-                "link add eth0 netns {host} type veth peer name p-{host} netns {UNDERLAY}"
-            ),
-        );
-    }
-    for pod in &PODS {
-        line(
-            &mut batch,
-            format_args!(
-                "link add eth0 netns {} mtu {POD_MTU} type veth peer name {} netns {}",
-                pod.name, pod.host_end, pod.node
+                "link add eth0 index 2 netns {name} mtu {mtu} type veth \
+                 peer name {peer} index {index} netns {at}"
             ),
         );
     }
@@ -292,11 +297,21 @@ fn peers_of(node: &Node) -> impl Iterator<Item = &'static Node> {
     NODES.iter().filter(|peer| peer.name != node.name)
 }
 
-/// Turns IPv6 off where it is not wanted: its neighbour and router discovery is noise in a trace.
+/// Turns IPv6 off where it is not wanted, because its neighbour and router discovery is noise in a
+/// trace; where it is wanted, spares the two seconds of duplicate address detection.
 fn set_ipv6(wanted: bool) -> Result<()> {
-    if !wanted && Path::new("/proc/sys/net/ipv6").exists() {
+    let conf = Path::new("/proc/sys/net/ipv6/conf");
+    if !conf.exists() {
+        ensure!(!wanted, "this kernel has no IPv6");
+        return Ok(());
+    }
+    if !wanted {
         sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
-        sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
+        return sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+    }
+    for interface in fs::read_dir(conf).context("listing interfaces")? {
+        let name = interface?.file_name();
+        sysctl(&format!("net/ipv6/conf/{}/accept_dad", name.display()), "0")?;
     }
     Ok(())
 }

@@ -6,9 +6,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::state;
@@ -77,7 +78,24 @@ impl Log {
 pub fn read(name: &str) -> Result<Vec<Access>> {
     let path = dir().join(format!("{name}.log"));
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    text.lines()
+    // What follows the last line break is still being written.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole
+        .lines()
         .map(|line| serde_json::from_str(line).with_context(|| format!("in {}", path.display())))
         .collect()
+}
+
+/// Waits for an entry: a server writes it after the answer, which the client may see first.
+pub fn wait_for(name: &str, timeout: Duration, wanted: impl Fn(&Access) -> bool) -> Result<Access> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(access) = read(name)?.into_iter().find(&wanted) {
+            return Ok(access);
+        }
+        if Instant::now() > deadline {
+            bail!("{name} has logged no such request");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }
