@@ -12,6 +12,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
     process::Command,
@@ -244,17 +245,16 @@ fn keep_modules(modules: &Path, release: &str, kept: &Path) -> Result<()> {
             wanted.extend(needed);
         }
     }
+    let (mut xz, mut zst) = (Vec::new(), Vec::new());
     for module in wanted {
         let target = to.join(module);
         if let Some(dir) = target.parent() {
             fs::create_dir_all(dir)?;
         }
         fs::copy(from.join(module), &target)?;
-        match target.extension().and_then(|extension| extension.to_str()) {
-            Some("xz") => run_command(command("xz", ["--decompress"]).arg(&target))?,
-            Some("zst") => {
-                run_command(command("zstd", ["--decompress", "--rm", "--quiet"]).arg(&target))?;
-            }
+        match target.extension().and_then(OsStr::to_str) {
+            Some("xz") => xz.push(target),
+            Some("zst") => zst.push(target),
             _ => {}
         }
     }

@@ -50,6 +50,7 @@ const LABORATORY_PACKAGES: &[&str] = &[
 const VM_PACKAGES: &[&str] = &[
     "binutils",
     "busybox-static",
+    "dash",
     "debian-archive-keyring",
     "kmod",
     "qemu-system-x86",

@@ -19,6 +19,8 @@ use crate::{
 
 /// The guest's first program.
 const INIT: &str = include_str!("init.sh");
+/// The guest's shell. busybox's own, as Debian builds it, takes busybox's `ip` for the real one.
+const SHELL: &str = "dash";
 /// Programs that every guest has.
 const PROGRAMS: &[&str] = &[
     "conntrack",
@@ -179,6 +181,10 @@ impl Tree {
             };
             self.program(&path, &Path::new("/usr/sbin").join(name))?;
         }
+        let Some(shell) = paths::find_program(SHELL) else {
+            bail!("{SHELL} is missing; run `cargo xtask setup --vm`");
+        };
+        self.program(&shell, Path::new("/usr/bin/sh"))?;
         for name in OPTIONAL_PROGRAMS {
             if let Some(path) = paths::find_program(name) {
                 self.program(&path, &Path::new("/usr/sbin").join(name))?;

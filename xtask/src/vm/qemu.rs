@@ -133,12 +133,7 @@ impl Machine {
                 "none",
             ])
             // Never KVM: on the machines that this is made for it is there and does not work.
-            .args([
-                "-machine",
-                "q35,accel=tcg",
-                "-accel",
-                "tcg,thread=multi,tb-size=512",
-            ])
+            .args(["-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512"])
             .args([
                 "-cpu",
                 "max",
