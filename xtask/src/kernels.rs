@@ -87,6 +87,13 @@ const KEPT: &[&str] = &[
     "drivers/block/virtio_blk",
     "drivers/char/virtio_console",
     "drivers/virtio/",
+    // Asked for by name when conntrack, SCTP and IPVS start, so no dependency that depmod sees.
+    "arch/x86/crypto/crc32c-intel",
+    "crypto/crc32c",
+    "crypto/crc32c_generic",
+    "crypto/hmac",
+    "crypto/sha1_generic",
+    "crypto/sha256_generic",
     "lib/",
 ];
 
@@ -131,6 +138,10 @@ impl Kernel {
 
     /// Its release, as `uname -r` prints it, once it has been fetched.
     pub(crate) fn release(self) -> Option<String> {
+        // One fetched when other modules were kept is as good as none.
+        if fs::read_to_string(self.dir().join("kept")).ok()? != kept_list() {
+            return None;
+        }
         let release = fs::read_to_string(self.dir().join("release")).ok()?;
         Some(release.trim().to_owned())
     }
@@ -216,6 +227,7 @@ fn fetch(kernel: Kernel, work: &Path) -> Result<()> {
     keep_modules(&modules, &release, &kept)?;
     fs::copy(image, kept.join("vmlinuz"))?;
     fs::write(kept.join("release"), format!("{release}\n"))?;
+    fs::write(kept.join("kept"), kept_list())?;
     if kernel.dir().exists() {
         fs::remove_dir_all(kernel.dir())?;
     }
@@ -269,6 +281,11 @@ fn keep_modules(modules: &Path, release: &str, kept: &Path) -> Result<()> {
         }
     }
     run_command(command("depmod", ["-b"]).arg(kept).arg(release))
+}
+
+/// [`KEPT`] as it is noted beside a kernel.
+fn kept_list() -> String {
+    KEPT.join("\n")
 }
 
 /// Whether a module (`kernel/net/sctp/sctp.ko.xz`) is one of [`KEPT`].
