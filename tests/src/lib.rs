@@ -1,1 +1,3 @@
 //! The laboratory, and the tests that need a real kernel.
+
+pub mod lab;

@@ -67,17 +67,17 @@ offsets! {
     rt_type = "rtable.rt_type";
     rt_gw_family = "rtable.rt_gw_family";
     rt_gw4 = "rtable.rt_gw4";
-    rt_gw6 = "rtable.rt_gw6";
+    rt6_gw = "rt6_info.rt6i_gateway";
     xt_table_name = "xt_table.name";
     nft_pktinfo_skb = "nft_pktinfo.skb";
+    nft_pktinfo_state = "nft_pktinfo.state";
     nft_chain_table = "nft_chain.table";
     nft_chain_name = "nft_chain.name";
     nft_table_name = "nft_table.name";
-    nft_base_chain = "nft_base_chain.chain";
     nft_expr_data = "nft_expr.data";
+    nft_imm_dreg = "nft_immediate_expr.dreg";
     nft_verdict_code = "nft_data.verdict.code";
     nft_verdict_chain = "nft_data.verdict.chain";
-    nft_regs_code = "nft_regs.verdict.code";
 }
 
 /// Bits of [`Config::flags`].

@@ -19,7 +19,8 @@ pub mod map {
     pub const EVENTS: &str = "EVENTS";
     /// LRU hash: [`crate::tuple::Tuple`] to [`crate::tuple::Tag`].
     pub const TAGS: &str = "TAGS";
-    /// Array of `u64` words; see [`crate::tuple::Tuple::bloom_bit`].
+    /// Array of `u8`, non-zero where a tuple may be tagged; see
+    /// [`crate::tuple::Tuple::bloom_slot`].
     pub const BLOOM: &str = "BLOOM";
     /// Array of [`crate::config::FilterRule`].
     pub const FILTER: &str = "FILTER";
@@ -31,13 +32,12 @@ pub mod map {
 
 /// Entries of the tag map: four tuples a connection, so 16,384 connections.
 pub const MAX_TAGS: u32 = 65_536;
-/// 64-bit words in the Bloom bitmap (2^20 bits, 128 KiB).
-pub const BLOOM_WORDS: u32 = 16_384;
+/// Slots of the Bloom array. One byte a slot, so that setting one needs no
+/// atomic read-modify-write, which kernel 5.10 does not have for BPF.
+pub const BLOOM_SLOTS: u32 = 65_536;
 /// Slots of the direct-mapped table from skb pointer to flow.
 pub const SKB_SLOTS: u32 = 8_192;
 /// Filter rules that one request may compile to.
 pub const MAX_FILTER_RULES: u32 = 32;
 /// Default size of the ring buffer in bytes.
 pub const RING_BYTES: u32 = 16 << 20;
-/// Frames kept of a kernel stack.
-pub const STACK_DEPTH: usize = 32;

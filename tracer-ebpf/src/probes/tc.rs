@@ -1,0 +1,184 @@
+//! tc ingress and egress: where the packet was, with which headers, inside
+//! which tunnel. The only programs that run for every packet of an interface.
+
+use aya_ebpf::{
+    bindings::{__sk_buff, TC_ACT_UNSPEC},
+    macros::classifier,
+    programs::TcContext,
+};
+use tracer_common::{
+    config::flag as switch,
+    event::{PacketEvent, flag, kind},
+    tuple::{Tag, proto},
+};
+
+use crate::{
+    emit, filter,
+    parse::{Context, Headers, Scratch},
+    probes::conntrack,
+    skb,
+};
+
+/// tc ingress of an interface with a link-layer header.
+#[classifier]
+fn tracer_in(ctx: TcContext) -> i32 {
+    observe(ctx.skb.skb, true, true);
+    TC_ACT_UNSPEC
+}
+
+/// tc egress of an interface with a link-layer header.
+#[classifier]
+fn tracer_out(ctx: TcContext) -> i32 {
+    observe(ctx.skb.skb, false, true);
+    TC_ACT_UNSPEC
+}
+
+/// tc ingress of an interface without one (`tunl0`, `wg0`).
+#[classifier]
+fn tracer_l3_in(ctx: TcContext) -> i32 {
+    observe(ctx.skb.skb, true, false);
+    TC_ACT_UNSPEC
+}
+
+/// tc egress of an interface without one.
+#[classifier]
+fn tracer_l3_out(ctx: TcContext) -> i32 {
+    observe(ctx.skb.skb, false, false);
+    TC_ACT_UNSPEC
+}
+
+/// Does nothing: what attaching costs by itself, for the benchmark.
+#[classifier]
+fn tracer_empty(_ctx: TcContext) -> i32 {
+    TC_ACT_UNSPEC
+}
+
+/// The context of a tc program is the kernel's `sk_buff` itself. Its address as
+/// a plain number has to pass through memory, for the verifier allows no
+/// arithmetic on a context pointer.
+#[inline(always)]
+fn address(scratch: &mut Scratch, ctx: *mut __sk_buff) -> u64 {
+    // SAFETY: a field of our scratch area; volatile, so that the compiler
+    // does not shortcut the round trip.
+    unsafe {
+        core::ptr::write_volatile((&raw mut scratch.pointer).cast::<*mut __sk_buff>(), ctx);
+        core::ptr::read_volatile(&raw const scratch.pointer)
+    }
+}
+
+#[inline(always)]
+fn observe(ctx: *mut __sk_buff, ingress: bool, link: bool) {
+    let Some(scratch) = Scratch::get(Context::Tc) else { return };
+    // SAFETY: the verifier checks context accesses.
+    let len = unsafe { (*ctx).len };
+    if !scratch.load_skb(ctx, len) {
+        return;
+    }
+    let mut flags = 0;
+    let l3 = if link {
+        match scratch.link(0, &mut flags) {
+            Some(l3) => l3,
+            None => return,
+        }
+    } else {
+        0
+    };
+    let Some(mut headers) = scratch.ip(l3, flags) else { return };
+    let sk_buff = address(scratch, ctx);
+    if let Some(tag) = follow(scratch, &mut headers, sk_buff, ingress) {
+        report(ctx, scratch, headers, sk_buff, tag, ingress);
+    }
+}
+
+/// The packet's flow, if it is followed.
+#[inline(always)]
+fn follow(scratch: &mut Scratch, headers: &mut Headers, sk_buff: u64, ingress: bool) -> Option<Tag> {
+    if headers.flags & flag::LATER_FRAGMENT != 0 {
+        let tag = filter::by_fragment(&mut scratch.packet)?;
+        scratch.finish(headers);
+        return Some(tag);
+    }
+    let quoted = headers.flags & flag::QUOTED != 0;
+    if let Some(mut tag) = filter::tag(&scratch.packet.tuple) {
+        if quoted {
+            // The error travels against the packet that it quotes.
+            tag.dir ^= 1;
+        }
+        scratch.finish(headers);
+        return Some(tag);
+    }
+    if quoted {
+        return None;
+    }
+    let tcp = scratch.packet.tuple.proto == proto::TCP;
+    let flags = if tcp { scratch.tcp_flags(headers) } else { 0 };
+    if let Some(dir) = filter::wanted(&scratch.packet.tuple, Some(flags)) {
+        let tag = filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse);
+        headers.flags |= flag::FIRST;
+        scratch.finish(headers);
+        return Some(tag);
+    }
+    if filter::skb_known(sk_buff) {
+        scratch.finish(headers);
+        if let Some(tag) = filter::by_skb(sk_buff, &scratch.packet) {
+            filter::set_tag(&scratch.packet.tuple, tag, &mut scratch.inverse);
+            headers.flags |= flag::BY_SKB;
+            return Some(tag);
+        }
+    }
+    if !ingress && skb::has_flag(switch::CT_FROM_TC) {
+        // Without conntrack hooks the entry that the packet carries is the
+        // only link to the tuple a local process used.
+        let tag = conntrack::carried_new(sk_buff, &mut scratch.ct[0], &mut scratch.inverse)?;
+        filter::set_tag(&scratch.packet.tuple, tag, &mut scratch.inverse);
+        scratch.finish(headers);
+        return Some(tag);
+    }
+    None
+}
+
+#[inline(always)]
+fn report(
+    ctx: *mut __sk_buff,
+    scratch: &mut Scratch,
+    headers: Headers,
+    sk_buff: u64,
+    tag: Tag,
+    ingress: bool,
+) {
+    if scratch.packet.frag == 1 << 15 {
+        filter::remember_fragment(&scratch.packet, tag);
+    }
+    if headers.flags & flag::QUOTED == 0 {
+        filter::remember(sk_buff, &scratch.packet, tag);
+    }
+    let dev: u64 = skb::field(sk_buff, skb::off!(skb_dev)).unwrap_or(0);
+    let mut place = skb::dev_place(dev);
+    // SAFETY: the verifier checks context accesses.
+    let (len, mark, segs, ifindex) =
+        unsafe { ((*ctx).len, (*ctx).mark, (*ctx).gso_segs, (*ctx).ifindex) };
+    place.ifindex = ifindex;
+    if !ingress && skb::has_flag(switch::CT_FROM_TC)
+        && let Some((ct, info)) = skb::conntrack(sk_buff)
+        && info == conntrack::IP_CT_NEW
+    {
+        let header = emit::header(kind::CT_CARRIED, tag, sk_buff, place, (len, mark));
+        conntrack::report(scratch, header, ct, tag);
+    }
+    if headers.flags & flag::TRUNCATED != 0 {
+        emit::count(tracer_common::config::Counter::Truncated);
+    }
+    let Some(mut entry) = emit::reserve::<PacketEvent>() else { return };
+    let kind = if ingress { kind::INGRESS } else { kind::EGRESS };
+    let mut header = emit::header(kind, tag, sk_buff, place, (len, mark));
+    header.flags = headers.flags;
+    header.gso_segs = segs as u16;
+    let event = entry.as_mut_ptr();
+    // SAFETY: the reserved record; every field is written.
+    unsafe {
+        (*event).header = header;
+        (*event).packet = scratch.packet;
+        (*event).tunnel = scratch.tunnel;
+    }
+    emit::submit(entry);
+}

@@ -1,0 +1,129 @@
+//! Filter rules for a resolved request, and its description.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use tracer_common::MAX_FILTER_RULES;
+use tracer_common::config::{FilterRule, HAS_DST, HAS_SRC};
+use tracer_common::tuple::{mapped, proto};
+
+use super::{Request, TargetError};
+use crate::inventory::Service;
+
+/// An address in the form that the kernel side compares.
+pub fn to_bytes(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(v4) => mapped(v4.octets()),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn join<T: ToString>(all: &[T]) -> String {
+    let all: Vec<_> = all.iter().map(T::to_string).collect();
+    all.join(", ")
+}
+
+pub(super) fn rules(request: &Request) -> Result<Vec<FilterRule>, TargetError> {
+    let options = |addrs: &[IpAddr]| -> Vec<Option<IpAddr>> {
+        match addrs {
+            [] => vec![None],
+            some => some.iter().copied().map(Some).collect(),
+        }
+    };
+    let mut rules = Vec::new();
+    for src in options(&request.src) {
+        for dst in options(&request.dst) {
+            let v6 = [src, dst].map(|a| a.map(|a| a.is_ipv6()));
+            if let [Some(a), Some(b)] = v6
+                && a != b
+            {
+                continue;
+            }
+            let is_v6 = v6.contains(&Some(true));
+            let given = u8::from(src.is_some()) * HAS_SRC + u8::from(dst.is_some()) * HAS_DST;
+            rules.push(FilterRule {
+                src: src.map(to_bytes).unwrap_or_default(),
+                dst: dst.map(to_bytes).unwrap_or_default(),
+                dport: request.port.unwrap_or(0),
+                proto: match request.proto {
+                    Some(proto::ICMP) if is_v6 => proto::ICMPV6,
+                    other => other.unwrap_or(0),
+                },
+                given,
+                pad: 0,
+            });
+        }
+    }
+    match rules.len() {
+        0 => Err(TargetError::Family {
+            src: join(&request.src),
+            dst: join(&request.dst),
+        }),
+        n if n > MAX_FILTER_RULES as usize => Err(TargetError::TooMany(n)),
+        _ => Ok(rules),
+    }
+}
+
+fn proto_name(number: u8) -> String {
+    match number {
+        proto::TCP => "tcp".to_owned(),
+        proto::UDP => "udp".to_owned(),
+        proto::SCTP => "sctp".to_owned(),
+        proto::ICMP | proto::ICMPV6 => "icmp".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+pub(super) fn at_port(port: Option<u16>, proto: Option<u8>) -> String {
+    match (port, proto.map(proto_name)) {
+        (Some(port), Some(proto)) => format!("{port}/{proto}"),
+        (Some(port), None) => format!("port {port}"),
+        (None, Some(proto)) => proto,
+        (None, None) => "any protocol".to_owned(),
+    }
+}
+
+pub(super) fn describe(request: &mut Request, src: Option<&str>, dst: Option<&str>) {
+    let end = |addrs: &[IpAddr], name: Option<&str>| match (name, addrs) {
+        (Some(name), []) => name.to_owned(),
+        (Some(name), addrs) => format!("{name} ({})", join(addrs)),
+        (None, []) => "anyone".to_owned(),
+        (None, addrs) => join(addrs),
+    };
+    let (from, to) = (end(&request.src, src), end(&request.dst, dst));
+    let what = at_port(request.port, request.proto);
+    request.description = format!("{from} -> {to}, {what}");
+    let mut summary = json!({"src": request.src, "dst": request.dst});
+    let backends = request.backends.as_ref().map(|all| {
+        let each = all
+            .iter()
+            .map(|(addr, port)| json!({"addr": addr, "port": port}));
+        Value::from(each.collect::<Vec<_>>())
+    });
+    for (key, value) in [
+        ("src_name", src.map(Value::from)),
+        ("dst_name", dst.map(Value::from)),
+        ("service", request.service.clone().map(Value::from)),
+        ("port", request.port.map(Value::from)),
+        ("proto", request.proto.map(|p| proto_name(p).into())),
+        ("backends", backends),
+    ] {
+        if let Some(value) = value {
+            summary[key] = value;
+        }
+    }
+    request.summary = summary;
+}
+
+/// The ports of a Service in words.
+pub(super) fn list_ports(service: &Service) -> String {
+    let each = service.ports.iter().map(|p| match &*p.name {
+        "" => format!("{}/{}", p.port, p.protocol),
+        name => format!("{}/{} ({name})", p.port, p.protocol),
+    });
+    let all: Vec<_> = each.collect();
+    if all.is_empty() {
+        return "no ports".to_owned();
+    }
+    all.join(", ")
+}
