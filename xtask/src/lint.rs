@@ -146,7 +146,6 @@ fn documentation(_: &Options) -> Result<()> {
 fn deny(_: &Options) -> Result<()> {
     run_command(&mut cargo([
         "deny",
-        "--offline",
         "--log-level",
         "error",
         "check",

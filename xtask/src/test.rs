@@ -142,8 +142,8 @@ fn native(built: &Built, filters: &[String]) -> Result<Counts> {
             .env(build::TRACER_BIN, &built.tracer)
             // Where `cargo test` would run it.
             .current_dir(paths::workspace().join("tests"));
-        if let Some(lab) = &built.lab {
-            command.env(build::LAB_BIN, lab);
+        if let Some(lab) = built.lab() {
+            command.env(build::LAB_BIN, &lab.path);
         }
         counts.add(libtest::run(&mut command)?);
     }

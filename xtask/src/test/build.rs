@@ -21,22 +21,32 @@ const LABORATORY: &str = "tracer-tests";
 pub(crate) struct Built {
     /// The release binary `tracer`.
     pub(crate) tracer: PathBuf,
-    /// The release binary `lab`, if the crate has it.
-    pub(crate) lab: Option<PathBuf>,
+    /// The laboratory's own binaries. Tests have their paths built in (`CARGO_BIN_EXE_lab`).
+    pub(crate) laboratory: Vec<Program>,
     /// The test programs, in the order of their names.
-    pub(crate) tests: Vec<TestProgram>,
+    pub(crate) tests: Vec<Program>,
 }
 
-/// One file of tests, built.
-pub(crate) struct TestProgram {
-    /// The file's name without its ending.
+/// One program, built.
+pub(crate) struct Program {
+    /// The binary's name, or that of the file of tests without its ending.
     pub(crate) name: String,
+    /// Where it is.
     pub(crate) path: PathBuf,
+    /// Whether it is a program of tests.
+    is_test: bool,
+}
+
+impl Built {
+    /// The binary `lab`, if the crate has it.
+    pub(crate) fn lab(&self) -> Option<&Program> {
+        self.laboratory.iter().find(|program| program.name == "lab")
+    }
 }
 
 /// Builds all.
 pub(crate) fn build() -> Result<Built> {
-    let binaries = artifacts(process::command(
+    let tracer = programs(&mut process::command(
         "cargo",
         [
             "build",
@@ -44,44 +54,35 @@ pub(crate) fn build() -> Result<Built> {
             "--locked",
             "--package",
             "tracer",
-            "--package",
-            LABORATORY,
             "--bins",
         ],
-    ))?;
-    let find = |name: &str| {
-        binaries
-            .iter()
-            .find(|found| found.name == name)
-            .map(|found| found.path.clone())
-    };
+    ))?
+    .into_iter()
+    .find(|program| program.name == "tracer")
+    .context("the crate tracer built no binary `tracer`")?;
     // Tests only start programs and read what they print, so they need no optimisation, and link faster without.
-    let mut tests = artifacts(process::command(
+    let (mut tests, laboratory): (Vec<_>, Vec<_>) = programs(&mut process::command(
         "cargo",
         ["test", "--no-run", "--locked", "--package", LABORATORY],
-    ))?;
+    ))?
+    .into_iter()
+    .partition(|program| program.is_test);
     tests.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(Built {
-        tracer: find("tracer").context("the crate tracer built no binary `tracer`")?,
-        lab: find("lab"),
+        tracer: tracer.path,
+        laboratory,
         tests,
     })
 }
 
-/// The programs that a cargo command built (tests only, if it is `cargo test`).
-fn artifacts(mut cargo: Command) -> Result<Vec<TestProgram>> {
-    let tests_only = cargo
-        .get_args()
-        .next()
-        .is_some_and(|argument| argument == "test");
+/// The programs that a cargo command built.
+fn programs(cargo: &mut Command) -> Result<Vec<Program>> {
     cargo
         .arg("--message-format=json-render-diagnostics")
         .current_dir(paths::workspace())
         .stderr(Stdio::inherit());
     let mut found = Vec::new();
-    let ended_well = process::stream(&mut cargo, |line| {
-        found.extend(artifact(line, tests_only));
-    })?;
+    let ended_well = process::stream(cargo, |line| found.extend(program(line)))?;
     if !ended_well {
         bail!("the build failed; the reason is above");
     }
@@ -89,33 +90,29 @@ fn artifacts(mut cargo: Command) -> Result<Vec<TestProgram>> {
 }
 
 /// The program that one of cargo's messages tells of.
-fn artifact(message: &str, tests_only: bool) -> Option<TestProgram> {
+fn program(message: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message.get("reason")? != "compiler-artifact" {
         return None;
     }
-    let is_test = message.pointer("/profile/test")?.as_bool()?;
-    if is_test != tests_only {
-        return None;
-    }
-    Some(TestProgram {
+    Some(Program {
         name: message.pointer("/target/name")?.as_str()?.to_owned(),
         path: PathBuf::from(message.get("executable")?.as_str()?),
+        is_test: message.pointer("/profile/test")?.as_bool()?,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::artifact;
+    use super::program;
 
     #[test]
-    fn finds_test_programs_in_cargos_messages() {
+    fn finds_programs_in_cargos_messages() {
         let message = r#"{"reason":"compiler-artifact","target":{"name":"dnat"},"profile":{"test":true},"executable":"/t/dnat-1"}"#;
-        assert_eq!(
-            artifact(message, true).map(|found| found.name),
-            Some("dnat".to_owned())
-        );
-        assert!(artifact(message, false).is_none());
-        assert!(artifact(r#"{"reason":"build-finished","success":true}"#, true).is_none());
+        let found = program(message).map(|found| (found.name, found.is_test));
+        assert_eq!(found, Some(("dnat".to_owned(), true)));
+        let library = r#"{"reason":"compiler-artifact","target":{"name":"lab"},"profile":{"test":false},"executable":null}"#;
+        assert!(program(library).is_none());
+        assert!(program(r#"{"reason":"build-finished","success":true}"#).is_none());
     }
 }

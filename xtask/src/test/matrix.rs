@@ -19,7 +19,7 @@ const GUEST_DIR: &str = "/opt/tracer";
 /// Tells a test which kernel of the matrix it runs on.
 const KERNEL_VARIABLE: &str = "TRACER_TEST_KERNEL";
 /// Folders of the crate of tests that its tests read, if it has them.
-const DATA: &[&str] = &["cases", "testdata"];
+const DATA: &[&str] = &["cases", "data", "testdata"];
 
 /// What to run on one kernel.
 struct Plan {
@@ -53,11 +53,13 @@ pub(crate) fn run(kernel: Kernel, built: &Built, filters: &[String]) -> Result<C
     };
     let guest = |name: &str| PathBuf::from(GUEST_DIR).join(name);
     let mut files = vec![(built.tracer.clone(), guest("tracer"))];
-    files.extend(built.lab.iter().map(|lab| (lab.clone(), guest("lab"))));
+    // Tests have these paths, and those of their data, built in.
+    for program in &built.laboratory {
+        files.push((program.path.clone(), program.path.clone()));
+    }
     for test in &built.tests {
         files.push((test.path.clone(), guest(&format!("test-{}", test.name))));
     }
-    // Tests find their data where it was when they were built.
     for data in DATA
         .iter()
         .map(|name| paths::workspace().join("tests").join(name))
@@ -98,9 +100,15 @@ pub(crate) fn run(kernel: Kernel, built: &Built, filters: &[String]) -> Result<C
 /// Runs one test program after the other; fails if one did.
 fn script(kernel: Kernel, built: &Built, filters: &[&str]) -> String {
     let mut script = format!(
-        "uname -r\nexport {TRACER_BIN}={GUEST_DIR}/tracer {LAB_BIN}={GUEST_DIR}/lab {KERNEL_VARIABLE}={} RUST_BACKTRACE=0\nfailed=0\n",
+        "uname -r\nexport {TRACER_BIN}={GUEST_DIR}/tracer {KERNEL_VARIABLE}={} RUST_BACKTRACE=0\n",
         kernel.name()
     );
+    if let Some(lab) = built.lab() {
+        let path = vm::shell_quote(&lab.path.to_string_lossy());
+        let line = format!("export {LAB_BIN}={path}\n");
+        script.push_str(&line);
+    }
+    script.push_str("failed=0\n");
     let filters: Vec<String> = filters
         .iter()
         .map(|filter| vm::shell_quote(filter))
