@@ -1,0 +1,123 @@
+//! The laboratory under other kernels: the same test programs, all in one boot per kernel.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Result;
+
+use super::{
+    build::{Built, LAB_BIN, TRACER_BIN},
+    libtest::Counts,
+};
+use crate::{
+    kernels::Kernel,
+    paths,
+    vm::{self, Job},
+};
+
+/// Where the programs are in the guest.
+const GUEST_DIR: &str = "/opt/tracer";
+/// Tells a test which kernel of the matrix it runs on.
+const KERNEL_VARIABLE: &str = "TRACER_TEST_KERNEL";
+/// Folders of the crate of tests that its tests read, if it has them.
+const DATA: &[&str] = &["cases", "data", "testdata"];
+
+/// What to run on one kernel.
+struct Plan {
+    /// Parts of names of tests; none means all.
+    filters: &'static [&'static str],
+    /// Boot and all tests, under emulation.
+    time_limit: Duration,
+}
+
+/// All scenarios run on 6.1; on the others those that touch what differs between kernels.
+fn plan(kernel: Kernel) -> Plan {
+    match kernel {
+        Kernel::V6_1 => Plan {
+            filters: &[],
+            time_limit: Duration::from_mins(25),
+        },
+        Kernel::V5_10 | Kernel::V6_12 | Kernel::V7 => Plan {
+            filters: &["core", "load"],
+            time_limit: Duration::from_mins(10),
+        },
+    }
+}
+
+/// Boots the kernel and runs the test programs in it.
+pub(crate) fn run(kernel: Kernel, built: &Built, filters: &[String]) -> Result<Counts> {
+    let plan = plan(kernel);
+    let filters: Vec<&str> = if filters.is_empty() {
+        plan.filters.to_vec()
+    } else {
+        filters.iter().map(String::as_str).collect()
+    };
+    let guest = |name: &str| PathBuf::from(GUEST_DIR).join(name);
+    let mut files = vec![(built.tracer.clone(), guest("tracer"))];
+    // Tests have these paths, and those of their data, built in.
+    for program in &built.laboratory {
+        files.push((program.path.clone(), program.path.clone()));
+    }
+    for test in &built.tests {
+        files.push((test.path.clone(), guest(&format!("test-{}", test.name))));
+    }
+    for data in DATA
+        .iter()
+        .map(|name| paths::workspace().join("tests").join(name))
+    {
+        if data.is_dir() {
+            files.push((data.clone(), data));
+        }
+    }
+    let job = Job {
+        name: "test",
+        kernel,
+        files,
+        script: script(kernel, built, &filters),
+        time_limit: plan.time_limit,
+        results: None,
+        memory_mib: Job::MEMORY_MIB,
+    };
+    let mut counts = Counts::default();
+    let outcome = vm::run_job(&job, &mut |line| {
+        println!("{line}");
+        counts.read(line);
+    });
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        // What had passed until then stays counted.
+        Err(error) if counts != Counts::default() => {
+            println!("{error:#}");
+            counts.failed += 1;
+            return Ok(counts);
+        }
+        Err(error) => return Err(error),
+    };
+    println!("booted in {:.1} s", outcome.boot.as_secs_f64());
+    counts.crashed = outcome.code != 0;
+    Ok(counts)
+}
+
+/// Runs one test program after the other; fails if one did.
+fn script(kernel: Kernel, built: &Built, filters: &[&str]) -> String {
+    let mut script = format!(
+        "uname -r\nexport {TRACER_BIN}={GUEST_DIR}/tracer {KERNEL_VARIABLE}={} RUST_BACKTRACE=0\n",
+        kernel.name()
+    );
+    if let Some(lab) = built.lab() {
+        let path = vm::shell_quote(&lab.path.to_string_lossy());
+        let line = format!("export {LAB_BIN}={path}\n");
+        script.push_str(&line);
+    }
+    script.push_str("failed=0\n");
+    let filters: Vec<String> = filters
+        .iter()
+        .map(|filter| vm::shell_quote(filter))
+        .collect();
+    let filters = filters.join(" ");
+    for test in &built.tests {
+        let program = vm::shell_quote(&format!("{GUEST_DIR}/test-{}", test.name));
+        let line = format!("{program} --test-threads=1 {filters} || failed=1\n");
+        script.push_str(&line);
+    }
+    script + "exit $failed\n"
+}
