@@ -303,7 +303,7 @@ impl Context<'_> {
             .skbs
             .get(&at.skb)
             .filter(|u| at.skb != 0 && u.slot == self.slot);
-        let reply = at.reply != packet.quoted;
+        let reply = at.reply;
         let sight = Sight {
             ts: at.ts,
             reply,

@@ -115,7 +115,7 @@ impl Builder<'_> {
             iface: Arc::clone(&at.iface),
             role: (!at.iface.is_empty()).then_some(at.role),
             kind,
-            reply: at.reply != packet.quoted,
+            reply: at.reply,
             src,
             dst,
             proto: proto_name(proto),
