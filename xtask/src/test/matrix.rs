@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{
     build::{Built, LAB_BIN, TRACER_BIN},
@@ -94,6 +94,9 @@ pub(crate) fn run(kernel: Kernel, built: &Built, filters: &[String]) -> Result<C
     };
     println!("booted in {:.1} s", outcome.boot.as_secs_f64());
     counts.crashed = outcome.code != 0;
+    if counts.passed + counts.failed == 0 && !counts.crashed {
+        bail!("no test of the laboratory matches {filters:?}");
+    }
     Ok(counts)
 }
 
