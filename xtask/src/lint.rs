@@ -22,7 +22,15 @@ const EBPF_CRATE: &str = "tracer-ebpf";
 const EBPF_TARGET: &str = "bpfel-unknown-none";
 
 /// A check: an error if it finds something.
-type Check = fn(&Options) -> Result<()>;
+type Check = fn(&Options) -> Result<Checked>;
+
+/// A check that found nothing.
+enum Checked {
+    /// It ran.
+    Passed,
+    /// It could not run here, and why.
+    Skipped(String),
+}
 
 /// Runs all checks, and then says which failed.
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -38,7 +46,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for (name, check) in checks {
         let start = Instant::now();
         match check(options) {
-            Ok(()) => println!("lint: {name}: ok ({:.1} s)", start.elapsed().as_secs_f64()),
+            Ok(Checked::Passed) => {
+                println!("lint: {name}: ok ({:.1} s)", start.elapsed().as_secs_f64());
+            }
+            Ok(Checked::Skipped(reason)) => println!("lint: {name}: NOT CHECKED: {reason}"),
             Err(error) => {
                 println!("lint: {name}: {error:#}");
                 failed.push(name);
@@ -51,6 +62,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// A check that is a program.
+fn check(command: &mut Command) -> Result<Checked> {
+    run_command(command).map(|()| Checked::Passed)
+}
+
 /// The toolchain's own cargo, in the workspace.
 fn cargo<const N: usize>(arguments: [&str; N]) -> Command {
     let mut cargo = command("cargo", arguments);
@@ -58,16 +74,16 @@ fn cargo<const N: usize>(arguments: [&str; N]) -> Command {
     cargo
 }
 
-fn format(options: &Options) -> Result<()> {
+fn format(options: &Options) -> Result<Checked> {
     let mut cargo = cargo(["fmt", "--all"]);
     if !options.fix_format {
         cargo.arg("--check");
     }
-    run_command(&mut cargo)
+    check(&mut cargo)
 }
 
-fn clippy(_: &Options) -> Result<()> {
-    run_command(&mut cargo([
+fn clippy(_: &Options) -> Result<Checked> {
+    check(&mut cargo([
         "clippy",
         "--quiet",
         "--workspace",
@@ -82,7 +98,7 @@ fn clippy(_: &Options) -> Result<()> {
 }
 
 /// Lints the eBPF programs with a clippy whose compiler has the BPF target: Debian's, or rustup's nightly.
-fn clippy_ebpf(_: &Options) -> Result<()> {
+fn clippy_ebpf(_: &Options) -> Result<Checked> {
     let mut clippy = if Path::new("/usr/bin/clippy-driver").exists()
         && Path::new("/usr/bin/cargo-clippy").exists()
     {
@@ -125,11 +141,11 @@ fn clippy_ebpf(_: &Options) -> Result<()> {
             "RUSTFLAGS",
             format!("--cfg=bpf_target_arch=\"{}\"", std::env::consts::ARCH),
         );
-    run_command(&mut clippy)
+    check(&mut clippy)
 }
 
-fn documentation(_: &Options) -> Result<()> {
-    run_command(
+fn documentation(_: &Options) -> Result<Checked> {
+    check(
         cargo([
             "doc",
             "--quiet",
@@ -143,8 +159,8 @@ fn documentation(_: &Options) -> Result<()> {
     )
 }
 
-fn deny(_: &Options) -> Result<()> {
-    run_command(&mut cargo([
+fn deny(_: &Options) -> Result<Checked> {
+    check(&mut cargo([
         "deny",
         "--log-level",
         "error",
@@ -156,17 +172,15 @@ fn deny(_: &Options) -> Result<()> {
 }
 
 /// Advisories are checked where their database (on GitHub) can be had; where not, that is said and is no failure.
-fn advisories(_: &Options) -> Result<()> {
-    let fetched = output(&mut cargo(["deny", "fetch", "db"]));
-    if let Err(error) = fetched {
+fn advisories(_: &Options) -> Result<Checked> {
+    if let Err(error) = output(&mut cargo(["deny", "fetch", "db"])) {
         let reason = format!("{error:#}");
         let reason = reason.lines().next().unwrap_or_default();
-        println!(
-            "lint: advisories NOT checked, because their database cannot be fetched here ({reason})"
-        );
-        return Ok(());
+        return Ok(Checked::Skipped(format!(
+            "the database of advisories cannot be fetched ({reason})"
+        )));
     }
-    run_command(&mut cargo([
+    check(&mut cargo([
         "deny",
         "--log-level",
         "error",

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// The kernel
     #[arg(long)]
     kernel: Kernel,
-    /// A file or folder to put into the guest, as HOST[:GUEST] (programs with their libraries)
+    /// A file or folder to put into the guest; programs bring their libraries
     #[arg(long = "file", value_name = "HOST[:GUEST]")]
     files: Vec<String>,
     /// Where to put what the command leaves in /results

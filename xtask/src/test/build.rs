@@ -37,6 +37,14 @@ pub(crate) struct Program {
     is_test: bool,
 }
 
+impl Program {
+    /// Its file's name, which no other program of the build has: a binary's tests and a file of tests may share a name.
+    pub(crate) fn file_name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+}
+
 impl Built {
     /// The binary `lab`, if the crate has it.
     pub(crate) fn lab(&self) -> Option<&Program> {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{
     build::{Built, LAB_BIN, TRACER_BIN},
@@ -58,7 +58,7 @@ pub(crate) fn run(kernel: Kernel, built: &Built, filters: &[String]) -> Result<C
         files.push((program.path.clone(), program.path.clone()));
     }
     for test in &built.tests {
-        files.push((test.path.clone(), guest(&format!("test-{}", test.name))));
+        files.push((test.path.clone(), guest(&test.file_name())));
     }
     for data in DATA
         .iter()
@@ -94,6 +94,9 @@ pub(crate) fn run(kernel: Kernel, built: &Built, filters: &[String]) -> Result<C
     };
     println!("booted in {:.1} s", outcome.boot.as_secs_f64());
     counts.crashed = outcome.code != 0;
+    if counts.passed + counts.failed == 0 && !counts.crashed {
+        bail!("no test of the laboratory matches {filters:?}");
+    }
     Ok(counts)
 }
 
@@ -115,7 +118,7 @@ fn script(kernel: Kernel, built: &Built, filters: &[&str]) -> String {
         .collect();
     let filters = filters.join(" ");
     for test in &built.tests {
-        let program = vm::shell_quote(&format!("{GUEST_DIR}/test-{}", test.name));
+        let program = vm::shell_quote(&format!("{GUEST_DIR}/{}", test.file_name()));
         let line = format!("{program} --test-threads=1 {filters} || failed=1\n");
         script.push_str(&line);
     }
