@@ -303,10 +303,9 @@ impl Context<'_> {
             .skbs
             .get(&at.skb)
             .filter(|u| at.skb != 0 && u.slot == self.slot);
-        let reply = at.reply;
         let sight = Sight {
             ts: at.ts,
-            reply,
+            reply: at.reply,
             packet,
             point,
             by_skb: by_skb.map(|u| u.packet),
@@ -316,7 +315,7 @@ impl Context<'_> {
         for part in &mut parts {
             let open = match part.open {
                 Some(open) => open,
-                None => self.open(at.ts, reply, &build::clip(packet, part.from, part.to)),
+                None => self.open(at.ts, at.reply, &build::clip(packet, part.from, part.to)),
             };
             part.open = Some(open);
             let open = &mut self.flow.open[open];

@@ -39,6 +39,7 @@ pub struct Decoder {
     boot_to_epoch_ns: i64,
     empty: Arc<str>,
     tables: HashMap<[u8; 32], Arc<str>>,
+    last_netns: u32,
     /// Records that were too short or of an unknown kind.
     pub undecoded: u64,
 }
@@ -62,6 +63,7 @@ impl Decoder {
             boot_to_epoch_ns,
             empty: Arc::from(""),
             tables: HashMap::new(),
+            last_netns: 0,
             undecoded: 0,
         }
     }
@@ -74,6 +76,11 @@ impl Decoder {
     /// Names an interface.
     pub fn set_place(&mut self, netns: u32, ifindex: u32, place: Place) {
         self.places.insert((netns, ifindex), place);
+    }
+
+    /// Inode of the namespace that the last record came from, 0 where unknown.
+    pub fn last_netns(&self) -> u32 {
+        self.last_netns
     }
 
     /// Boot-time nanoseconds as nanoseconds since the Unix epoch.
@@ -92,6 +99,7 @@ impl Decoder {
 
     fn try_decode(&mut self, bytes: &[u8]) -> Option<Event> {
         let header: raw::Header = read(bytes)?;
+        self.last_netns = header.netns;
         let flags = header.flags;
         let body = match header.kind {
             kind::INGRESS | kind::EGRESS => {

@@ -18,6 +18,7 @@
 
 pub mod assemble;
 pub mod btf;
+pub mod cli;
 pub mod conntrack;
 pub mod decode;
 pub mod diagnose;
@@ -28,6 +29,8 @@ pub mod kallsyms;
 pub mod netlink;
 pub mod netns;
 pub mod output;
+pub mod pipeline;
+pub mod privilege;
 pub mod probe;
 pub mod recording;
 pub mod target;

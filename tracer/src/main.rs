@@ -1,1 +1,7 @@
-fn main() {}
+//! The `tracer` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tracer::cli::main()
+}

@@ -1,0 +1,162 @@
+//! The command line: parsing, one module per command, exit codes.
+
+pub mod cleanup;
+pub mod doctor;
+pub mod follow;
+pub mod pages;
+pub mod show;
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Follow one flow through the kernel of a Kubernetes node and see where it stopped.
+#[derive(Debug, Parser)]
+#[command(name = "tracer", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 the flow was seen and no fault was found, 1 the tool failed, 2 wrong usage, \
+3 the flow was seen and a fault was found, 4 nothing of the flow was seen in the time given.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Trace one flow live
+    Follow(Box<follow::Args>),
+    /// Show a recorded trace
+    Show(show::Args),
+    /// Tell what this kernel and this node let the tool see
+    Doctor(doctor::Args),
+    /// Remove what a killed run left behind
+    Cleanup(cleanup::Args),
+    /// Print a completion script for a shell
+    Completions(pages::CompletionArgs),
+    /// Print the manual page
+    Man,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorWhen {
+    /// On a terminal, unless `NO_COLOR` is set or TERM is dumb.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl ColorWhen {
+    /// Whether standard output gets colour.
+    pub fn on_stdout(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+                let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+                io::stdout().is_terminal() && !set("NO_COLOR") && !dumb
+            }
+        }
+    }
+}
+
+/// The form of the result on standard output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A timeline for people, packet by packet.
+    #[default]
+    Text,
+    /// One JSON object at the end.
+    Json,
+    /// JSON lines as things happen.
+    Jsonl,
+}
+
+/// A command that failed: what to print, and the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// The tool failed.
+    pub fn new(message: impl std::fmt::Display) -> Self {
+        Self {
+            code: 1,
+            message: message.to_string(),
+        }
+    }
+
+    /// The user asked wrongly.
+    pub fn usage(message: impl std::fmt::Display) -> Self {
+        Self {
+            code: 2,
+            message: message.to_string(),
+        }
+    }
+
+    /// With a code of its own.
+    pub fn with_code(code: u8, message: impl std::fmt::Display) -> Self {
+        Self {
+            code,
+            message: message.to_string(),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            // The reader has seen enough, as `head` does.
+            return Self {
+                code: 0,
+                message: String::new(),
+            };
+        }
+        Self::new(e)
+    }
+}
+
+/// What every command returns: an exit code, or why it failed.
+pub type Outcome = Result<u8, Failure>;
+
+/// Parses the arguments and runs the command.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are no errors; clap knows which stream.
+            let code = u8::try_from(e.exit_code()).unwrap_or(2);
+            let _ = e.print();
+            return ExitCode::from(code);
+        }
+    };
+    let outcome = match cli.command {
+        Command::Follow(args) => follow::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Cleanup(args) => cleanup::run(&args),
+        Command::Completions(args) => pages::completions(&args),
+        Command::Man => pages::man(),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                say(&format!("tracer: {}", failure.message));
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// A line to standard error; a closed one is no reason to fail.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{}", crate::output::text::clean(line));
+}

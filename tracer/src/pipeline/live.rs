@@ -1,0 +1,315 @@
+//! The loop of a live trace.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aya::maps::{MapData, RingBuf};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{SignalKind, signal};
+use tracer_common::MAX_TAGS;
+use tracer_common::config::Counter;
+
+use super::sink::Sink;
+use super::watcher::Watcher;
+use super::Job;
+use crate::assemble::{Assembler, Limits};
+use crate::cli::{Failure, Outcome, say};
+use crate::decode::Decoder;
+use crate::discover::Names;
+use crate::event::{Body, Event};
+use crate::probe::Probes;
+use crate::probe::load::Counters;
+use crate::time;
+use crate::trace::{Header, Losses, Step};
+
+/// How often the buffer is looked at; a quarter full wakes earlier.
+const POLL: Duration = Duration::from_millis(10);
+/// Events are held back this long, because CPUs write side by side.
+const SETTLE_NS: u64 = 3_000_000;
+/// How often complete packets are shown.
+const SHOW: Duration = Duration::from_millis(50);
+/// How often namespaces are listed anew.
+const RESCAN: Duration = Duration::from_secs(5);
+/// A connection without packets for this long has gone quiet.
+const QUIET: Duration = Duration::from_secs(5);
+/// A connection that ended may still have its last acknowledgement under way.
+const LINGER: Duration = Duration::from_millis(300);
+/// Events taken in one go, so that signals are heard in a flood.
+const BATCH: usize = 65_536;
+
+/// A live trace at work.
+pub(super) struct Live {
+    job: Job,
+    probes: Probes,
+    counters: Option<Counters>,
+    events: AsyncFd<RingBuf<MapData>>,
+    decoder: Decoder,
+    watcher: Watcher,
+    assembler: Assembler,
+    sink: Sink,
+    header: Header,
+    waiting: Vec<Event>,
+    steps: Vec<Step>,
+    /// When each flow was last seen, by its number.
+    seen: HashMap<u64, Instant>,
+}
+
+/// Whether the loop goes on.
+enum Next {
+    Poll,
+    Stop,
+}
+
+impl Live {
+    #[allow(clippy::too_many_arguments, reason = "the stages, handed over once")]
+    pub(super) fn new(
+        job: Job,
+        mut probes: Probes,
+        decoder: Decoder,
+        watcher: Watcher,
+        names: Arc<Names>,
+        sink: Sink,
+        header: Header,
+        before: Vec<Event>,
+    ) -> Result<Parts, Failure> {
+        let ring = probes
+            .take_events()
+            .ok_or_else(|| Failure::new("the ring buffer is missing in the eBPF object"))?;
+        let mut assembler = Assembler::new(Limits::default(), names);
+        let mut steps = Vec::new();
+        for event in before {
+            assembler.push(event, &mut steps);
+        }
+        Ok(Parts {
+            counters: probes.take_counters(),
+            ring,
+            job,
+            probes,
+            decoder,
+            watcher,
+            assembler,
+            sink,
+            header,
+            steps,
+        })
+    }
+}
+
+/// A live trace before it runs: the descriptor is registered inside the loop.
+pub(super) struct Parts {
+    job: Job,
+    probes: Probes,
+    counters: Option<Counters>,
+    ring: RingBuf<MapData>,
+    decoder: Decoder,
+    watcher: Watcher,
+    assembler: Assembler,
+    sink: Sink,
+    header: Header,
+    steps: Vec<Step>,
+}
+
+impl Parts {
+    /// Runs to the end: a signal, `--duration`, `--count`.
+    pub(super) async fn run(self) -> Outcome {
+        // SAFETY: the map's descriptor belongs to the ring buffer, which the
+        // AsyncFd owns, and stays the same for as long.
+        let events = unsafe { AsyncFd::register_with_interest(self.ring, Interest::READABLE) }
+            .map_err(|e| Failure::new(format!("cannot watch the ring buffer: {e}")))?;
+        let live = Live {
+            job: self.job,
+            probes: self.probes,
+            counters: self.counters,
+            events,
+            decoder: self.decoder,
+            watcher: self.watcher,
+            assembler: self.assembler,
+            sink: self.sink,
+            header: self.header,
+            waiting: Vec::new(),
+            steps: self.steps,
+            seen: HashMap::new(),
+        };
+        live.run().await
+    }
+}
+
+impl Live {
+    async fn run(mut self) -> Outcome {
+        let hear = |kind| {
+            signal(kind).map_err(|e| Failure::new(format!("cannot handle signals: {e}")))
+        };
+        let mut interrupt = hear(SignalKind::interrupt())?;
+        let mut terminate = hear(SignalKind::terminate())?;
+        let mut hangup = hear(SignalKind::hangup())?;
+        let mut poll = tokio::time::interval(POLL);
+        poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let started = Instant::now();
+        let mut shown = Instant::now();
+        let mut scanned = Instant::now();
+        say(&format!(
+            "ready: {} hooks on {} interfaces in {} nodes",
+            self.probes.hooks.len() + 2 * self.probes.interfaces(),
+            self.probes.interfaces(),
+            self.header.nodes.len()
+        ));
+        loop {
+            let next = tokio::select! {
+                biased;
+                _ = interrupt.recv() => Next::Stop,
+                _ = terminate.recv() => Next::Stop,
+                _ = hangup.recv() => Next::Stop,
+                ready = self.events.readable() => {
+                    if let Ok(mut ready) = ready {
+                        ready.clear_ready();
+                    }
+                    Next::Poll
+                }
+                _ = poll.tick() => Next::Poll,
+            };
+            if matches!(next, Next::Stop) {
+                break;
+            }
+            self.drain();
+            self.settle(false)?;
+            if shown.elapsed() >= SHOW {
+                shown = Instant::now();
+                let now = self.decoder.epoch(time::boot_now_ns());
+                self.assembler.tick(now, &mut self.steps);
+                self.forward()?;
+                self.sink.tick(now)?;
+                if self.enough() {
+                    break;
+                }
+            }
+            self.watcher.listen(&mut self.probes);
+            let forced = scanned.elapsed() >= RESCAN;
+            if forced {
+                scanned = Instant::now();
+            }
+            self.watcher
+                .refresh(&mut self.probes, &mut self.decoder, forced);
+            if self.job.duration.is_some_and(|d| started.elapsed() >= d) {
+                break;
+            }
+        }
+        self.finish()
+    }
+
+    /// Takes events out of the buffer.
+    fn drain(&mut self) {
+        let ring = self.events.get_mut();
+        for _ in 0..BATCH {
+            let Some(item) = ring.next() else { break };
+            if let Some(event) = self.decoder.decode(&item)
+                && wanted(&event, &self.watcher, self.decoder.last_netns())
+            {
+                self.waiting.push(event);
+            }
+        }
+    }
+
+    /// Hands over, in order of time, what is old enough (or all).
+    fn settle(&mut self, all: bool) -> Result<(), Failure> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        // Stable: records of one moment keep the order they were written in.
+        self.waiting.sort_by_key(|e| e.ts);
+        let until = if all {
+            u64::MAX
+        } else {
+            self.decoder.epoch(time::boot_now_ns()).saturating_sub(SETTLE_NS)
+        };
+        let n = self.waiting.partition_point(|e| e.ts <= until);
+        for event in self.waiting.drain(..n) {
+            self.assembler.push(event, &mut self.steps);
+        }
+        self.forward()
+    }
+
+    fn forward(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        for step in &self.steps {
+            if let Some(flow) = step.flow {
+                self.seen.insert(flow, now);
+            }
+        }
+        self.sink.steps(&mut self.steps)
+    }
+
+    /// Whether `--count` connections have ended or gone quiet.
+    fn enough(&mut self) -> bool {
+        let Some(count) = self.job.count else {
+            return false;
+        };
+        let done = self
+            .seen
+            .iter()
+            .filter(|(id, last)| {
+                let ended = self.sink.fold.flow(**id).is_some_and(|f| {
+                    matches!(&*f.state, "closed" | "reset")
+                });
+                last.elapsed() >= if ended { LINGER } else { QUIET }
+            })
+            .count();
+        done as u64 >= count
+    }
+
+    fn losses(&self) -> Losses {
+        let counted = |c| self.counters.as_ref().map_or(0, |k| k.get(c));
+        let assembler = self.assembler.losses();
+        // Two tags a call; what does not fit pushes out the oldest.
+        let evicted = (counted(Counter::Tags) * 2).saturating_sub(u64::from(MAX_TAGS));
+        Losses {
+            ring_buffer: counted(Counter::RingFull),
+            user_space: assembler.user_space + self.sink.forgotten(),
+            other: assembler.other
+                + self.decoder.undecoded
+                + counted(Counter::TagFailed)
+                + counted(Counter::CallLost)
+                + counted(Counter::Truncated)
+                + evicted,
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.drain();
+        self.settle(true)?;
+        self.assembler.finish(&mut self.steps);
+        self.forward()?;
+        let losses = self.losses();
+        self.header.nodes = self.watcher.nodes();
+        // Detach before the result is written: a slow reader must not keep
+        // hooks in place.
+        drop(self.probes);
+        self.sink.finish(self.header, losses)
+    }
+}
+
+/// Drops that are no end of a packet's way: copies that a bridge flooded to
+/// hosts they are not for, what a socket still held when it was closed, and
+/// anything in namespaces that are neither node nor pod.
+fn wanted(event: &Event, watcher: &Watcher, netns: u32) -> bool {
+    let Body::Drop { reason, function, .. } = &event.body else {
+        return true;
+    };
+    if netns != 0 && !watcher.knows(netns) {
+        return false;
+    }
+    if matches!(reason.as_deref(), Some("OTHERHOST" | "QUEUE_PURGE" | "CONSUMED")) {
+        return false;
+    }
+    !matches!(
+        &**function,
+        "sk_stream_kill_queues"
+            | "skb_queue_purge"
+            | "skb_queue_purge_reason"
+            | "skb_rbtree_purge"
+            | "tcp_write_queue_purge"
+            | "__sk_destruct"
+            | "inet_sock_destruct"
+    )
+}

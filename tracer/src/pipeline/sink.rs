@@ -1,0 +1,125 @@
+//! Where steps go: the recording, and standard output in the form asked for.
+
+use std::io::{self, BufWriter, Stdout};
+
+use crate::cli::{Failure, Output};
+use crate::output::{json, jsonl::Lines, text::Text};
+use crate::recording::Writer;
+use crate::trace::{Closing, Fold, Header, Losses, Step};
+
+use super::Job;
+
+/// Packets that `-o json` and the verdict can refer to; beyond that the oldest
+/// are forgotten, and counted.
+const JSON_PACKETS: usize = 250_000;
+/// Packets that text output keeps for the verdict.
+const TEXT_PACKETS: usize = 20_000;
+
+/// The outputs of one run.
+pub(super) struct Sink {
+    record: Option<Writer>,
+    out: Out,
+    /// Flows and packets so far.
+    pub(super) fold: Fold,
+    keeps_all: bool,
+}
+
+enum Out {
+    Text(Box<Text<BufWriter<Stdout>>>),
+    Lines(Option<Lines<BufWriter<Stdout>>>),
+    Json,
+}
+
+impl Sink {
+    pub(super) fn new(job: &Job, header: &Header) -> Result<Self, Failure> {
+        let record = match &job.record {
+            Some(path) => Some(Writer::create(path, header).map_err(|e| {
+                Failure::new(format!("cannot record to {}: {e}", path.display()))
+            })?),
+            None => None,
+        };
+        let stdout = || BufWriter::new(io::stdout());
+        let out = match job.output {
+            Output::Text => Out::Text(Box::new(Text::new(stdout(), job.color))),
+            Output::Jsonl => Out::Lines(Some(Lines::start(stdout(), header)?)),
+            Output::Json => Out::Json,
+        };
+        let keeps_all = job.output == Output::Json;
+        let packets = if keeps_all { JSON_PACKETS } else { TEXT_PACKETS };
+        Ok(Self {
+            record,
+            out,
+            fold: Fold::bounded(&header.nodes, packets),
+            keeps_all,
+        })
+    }
+
+    /// Takes a batch of steps.
+    pub(super) fn steps(&mut self, steps: &mut Vec<Step>) -> Result<(), Failure> {
+        if let Some(record) = &mut self.record {
+            record.steps(steps).map_err(|e| recording(&e))?;
+        }
+        if let Out::Lines(Some(lines)) = &mut self.out
+            && !steps.is_empty()
+        {
+            lines.steps(steps)?;
+        }
+        for step in steps.drain(..) {
+            self.fold.push(step);
+        }
+        Ok(())
+    }
+
+    /// Shows what is complete by `now` (nanoseconds since the epoch).
+    pub(super) fn tick(&mut self, now: u64) -> Result<(), Failure> {
+        if let Some(record) = &mut self.record {
+            record.tick(now).map_err(|e| recording(&e))?;
+        }
+        if let Out::Text(text) = &mut self.out {
+            for id in self.fold.complete(now) {
+                if let Some(packet) = self.fold.packet(id) {
+                    text.packet(packet, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets that were forgotten although the output needed them.
+    pub(super) fn forgotten(&self) -> u64 {
+        if self.keeps_all { self.fold.forgotten() } else { 0 }
+    }
+
+    /// Ends all outputs; the verdict's exit code.
+    pub(super) fn finish(mut self, header: Header, losses: Losses) -> Result<u8, Failure> {
+        self.fold.finish();
+        self.tick(self.fold.now())?;
+        let mut trace = self.fold.trace(header, losses);
+        let (verdict, findings) = crate::diagnose::diagnose(&trace);
+        trace.closing = Closing {
+            verdict,
+            findings,
+            losses,
+        };
+        if let Some(record) = self.record.take() {
+            record.finish(&trace.closing).map_err(|e| recording(&e))?;
+        }
+        match &mut self.out {
+            Out::Text(text) => text.closing(&trace.closing, &trace.header.tool)?,
+            Out::Lines(lines) => {
+                if let Some(lines) = lines.take() {
+                    lines.finish(&trace.closing)?;
+                }
+            }
+            Out::Json => json::write(&mut BufWriter::new(io::stdout()), &trace)?,
+        }
+        Ok(crate::diagnose::exit_code(
+            &trace.closing.verdict,
+            &trace.closing.findings,
+        ))
+    }
+}
+
+fn recording(e: &io::Error) -> Failure {
+    Failure::new(format!("cannot write the recording: {e}"))
+}

@@ -1,0 +1,92 @@
+//! Which privileges the tool needs, and giving up those it needs no longer.
+
+use std::fs;
+
+/// `CAP_*`, `include/uapi/linux/capability.h`.
+const NET_ADMIN: u32 = 12;
+const SYS_PTRACE: u32 = 19;
+const SYS_ADMIN: u32 = 21;
+const PERFMON: u32 = 38;
+const BPF: u32 = 39;
+
+const NEEDED: [(u32, &str, &str); 4] = [
+    (SYS_ADMIN, "CAP_SYS_ADMIN", "entering the nodes' network namespaces"),
+    (NET_ADMIN, "CAP_NET_ADMIN", "attaching to interfaces"),
+    (BPF, "CAP_BPF", "loading eBPF programs"),
+    (PERFMON, "CAP_PERFMON", "reading kernel memory in them"),
+];
+
+/// What stays after attaching: pods that appear later are attached to, and
+/// clsact filters are removed at the end.
+const KEPT: [u32; 4] = [SYS_ADMIN, NET_ADMIN, BPF, SYS_PTRACE];
+
+/// Effective capabilities of this process, as a bit mask.
+fn effective() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// One sentence naming what is missing, if anything is.
+pub fn missing() -> Option<String> {
+    let have = effective()?;
+    let names: Vec<String> = NEEDED
+        .iter()
+        .filter(|(bit, _, _)| have & (1 << bit) == 0)
+        .map(|(_, name, what)| format!("{name} ({what})"))
+        .collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "not permitted: this needs {}; run it as root, on the node itself or in a privileged container",
+            names.join(", ")
+        )
+    })
+}
+
+#[repr(C)]
+struct CapHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct CapData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`.
+const VERSION: u32 = 0x2008_0522;
+
+/// Gives up, for this thread and those it starts, everything but [`KEPT`], and
+/// the right to gain more. Errors are of no consequence to the trace.
+pub fn reduce() -> std::io::Result<()> {
+    let kept: u64 = KEPT.iter().fold(0, |mask, bit| mask | 1 << bit);
+    let mask = kept & effective().unwrap_or(kept);
+    for bit in 0..64 {
+        if kept & (1 << bit) == 0 {
+            // SAFETY: plain integers; an unknown capability is an error.
+            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, bit, 0, 0, 0) };
+        }
+    }
+    // SAFETY: plain integers.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    let header = CapHeader {
+        version: VERSION,
+        pid: 0,
+    };
+    let half = |mask: u32| CapData {
+        effective: mask,
+        permitted: mask,
+        inheritable: 0,
+    };
+    let data = [half(mask as u32), half((mask >> 32) as u32)];
+    // SAFETY: both structures are valid and of the version's layout.
+    let rc = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
+    if rc < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(())
+}
