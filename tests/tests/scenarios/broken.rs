@@ -114,6 +114,7 @@ fn closed_port_answers_with_a_reset() {
     trace.require(flow.state == "reset", "the flow's state is reset");
     trace.require(trace.packets.len() == 2, "a SYN and a RST");
     let (syn, rst) = (trace.packet(flow, "SYN"), trace.packet(flow, "RST"));
+    let may = if kprobes() { "" } else { "?" };
     syn.path(&[
         &format!("ingress {CLIENT_END}@worker: {C} > {b}"),
         "?conntrack-new@worker",
@@ -125,7 +126,10 @@ fn closed_port_answers_with_a_reset() {
         &format!("ingress vxlan.calico@worker2: {C} > {b}"),
         "?conntrack-new@worker2",
         &format!("egress {REMOTE_END}@worker2: {C} > {b}"),
+        &format!("{may}reject@worker2: {C} > {b}"),
+        &format!("?drop@worker2: {C} > {b}"),
     ]);
+    syn.outcome("rejected");
     rst.outcome("delivered").path(&[
         &format!("ingress {REMOTE_END}@worker2: {b} > {C}"),
         &format!("egress vxlan.calico@worker2: {b} > {C}"),
@@ -137,4 +141,5 @@ fn closed_port_answers_with_a_reset() {
         &format!("egress {CLIENT_END}@worker: {b} > {C}"),
     ]);
     trace.require(rst.direction == "reply", "the RST is the answer");
+    trace.verdict("rejected");
 }

@@ -1,5 +1,6 @@
 //! What the tool leaves behind, however it ends, and what the machine tells about itself.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::thread;
 
@@ -8,17 +9,7 @@ use tracer_tests::lab::topology::NODES;
 use tracer_tests::lab::{netns, program, witness};
 
 use crate::run::{LIMIT, Tool, eventually, follow_service};
-use crate::world::{CLIENT_END, REMOTE_END, exec, get_with, has, lab, service};
-
-/// Whether programs attached with TCX go with the process that holds them (Linux 6.6).
-fn has_tcx() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
-    let mut numbers = release
-        .split(['.', '-'])
-        .map(|part| part.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= (6, 6)
-}
+use crate::world::{CLIENT_END, REMOTE_END, exec, get_with, has, lab, service, tcx};
 
 /// All that is attached to the interfaces of the nodes, in the words of others' tools.
 fn attached() -> String {
@@ -38,6 +29,13 @@ fn attached() -> String {
                 });
                 text += &shown.unwrap_or_default();
             }
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "{iface}@{} tcx {:?}",
+                node.name,
+                tcx(node.name, iface)
+            );
         }
         if has("bpftool") {
             text += &exec(node.name, "bpftool", &["net"]);
@@ -46,7 +44,7 @@ fn attached() -> String {
     if let Ok(pins) = fs::read_dir("/sys/fs/bpf") {
         let mut pins: Vec<_> = pins.flatten().map(|entry| entry.path()).collect();
         pins.sort();
-        text += &format!("{pins:?}\n");
+        let _ = writeln!(text, "{pins:?}");
     }
     text
 }
@@ -55,10 +53,20 @@ fn attached() -> String {
 fn core_killed_in_the_middle_of_traffic() {
     const REQUESTS: u32 = 2000;
     let _lab = lab();
-    // Somebody else's filter, which lets everything go on to the next one.
+    // What TCX holds goes with the process that attached it.
+    let has_tcx = tcx("worker", "eth0").is_some();
+    // Somebody else's filter, which matches nothing and so lets everything go on to the next one.
     exec("worker", "tc", &["qdisc", "add", "dev", "eth0", "clsact"]);
     let mut filter = vec!["filter", "add", "dev", "eth0", "ingress", "prio", "7"];
-    filter.extend(["protocol", "ip", "matchall", "action", "continue"]);
+    filter.extend([
+        "protocol",
+        "ip",
+        "bpf",
+        "bytecode",
+        "1,6 0 0 0",
+        "flowid",
+        "1:7",
+    ]);
     exec("worker", "tc", &filter);
     let foreign = || {
         exec(
@@ -68,7 +76,7 @@ fn core_killed_in_the_middle_of_traffic() {
         )
     };
     let before = attached();
-    assert!(foreign().contains("matchall"), "{}", foreign());
+    assert!(foreign().contains("bytecode"), "{}", foreign());
 
     let run = follow_service("killed").start();
     assert_ne!(attached(), before, "the tool is attached");
@@ -92,13 +100,13 @@ fn core_killed_in_the_middle_of_traffic() {
             outcome.unwrap_or_else(|error| panic!("a request failed: {error:#}"));
         }
     });
-    if has_tcx() {
+    if has_tcx {
         eventually("nothing attached any more", || attached() == before);
     }
     let done = Tool::new("cleanup", &["cleanup"]).run();
     done.exit(0);
     let removed = done.stdout.contains("removed ");
-    assert_eq!(removed, !has_tcx(), "{}", done.stdout);
+    assert_eq!(removed, !has_tcx, "{}", done.stdout);
     if !removed {
         assert!(
             !done.stdout.trim().is_empty(),
@@ -106,7 +114,7 @@ fn core_killed_in_the_middle_of_traffic() {
         );
     }
     assert_eq!(attached(), before, "after cleanup: {}", done.stdout);
-    assert!(foreign().contains("matchall"), "{}", foreign());
+    assert!(foreign().contains("bytecode"), "{}", foreign());
     get_with(
         "client",
         service(),

@@ -155,6 +155,11 @@ impl Step {
         line
     }
 
+    /// Whether it shows an outer header.
+    pub(crate) fn in_tunnel(&self) -> bool {
+        self.tunnel.is_some()
+    }
+
     /// The id of its packet, in JSON lines.
     pub(crate) fn packet(&self) -> u64 {
         self.packet.expect("a packet id")
@@ -242,7 +247,7 @@ impl Step {
             );
         }
         if let Some(rewrite) = &self.rewrite {
-            let (dst, src) = (&rewrite.to == &self.dst, &rewrite.to == &self.src);
+            let (dst, src) = (rewrite.to == self.dst, rewrite.to == self.src);
             let right = match rewrite.field.as_str() {
                 "dst" => dst,
                 "src" => src,
@@ -423,7 +428,7 @@ pub(crate) struct Trace {
 impl Trace {
     /// Remembers the run for messages, and checks what holds of every trace.
     #[track_caller]
-    pub(crate) fn from_run(mut self, origin: &str) -> Self {
+    pub(crate) fn told_by(mut self, origin: &str) -> Self {
         self.origin = Arc::from(origin);
         for packet in &mut self.packets {
             packet.origin = Arc::clone(&self.origin);

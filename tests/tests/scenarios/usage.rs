@@ -82,7 +82,7 @@ fn refusal_without_privileges() {
     let copy = evidence().join("tracer-for-nobody");
     fs::copy(crate::run::binary(), &copy).expect("a copy");
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("executable");
-    let tool = follow("refused-nobody", &["--dst", S]).as_nobody(copy.clone());
+    let tool = follow("refused-nobody", &["--dst", S]).without_privileges(copy.clone());
     let done = tool.run();
     fs::remove_file(copy).expect("the copy goes");
     done.refused(1, &["root"]);

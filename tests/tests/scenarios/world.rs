@@ -111,3 +111,50 @@ pub(crate) fn counters(node: &str, iface: &str) -> [u64; 2] {
     let stats = &listing[0]["stats64"];
     ["rx", "tx"].map(|way| stats[way]["packets"].as_u64().expect("a counter"))
 }
+
+/// How many programs TCX holds at an interface; `None` where the kernel has no TCX (before 6.6).
+#[track_caller]
+pub(crate) fn tcx(node: &str, iface: &str) -> Option<u32> {
+    // From linux/bpf.h: the command, both attach types, and attr.query.
+    const BPF_PROG_QUERY: libc::c_long = 16;
+    const BPF_TCX: [u32; 2] = [46, 47];
+    #[repr(C)]
+    #[derive(Default)]
+    struct Query {
+        ifindex: u32,
+        attach_type: u32,
+        flags: [u32; 2],
+        prog_ids: u64,
+        count: u32,
+        _pad: u32,
+        rest: [u64; 4],
+    }
+    let ifindex = exec(node, "ip", &["-j", "link", "show", "dev", iface]);
+    let ifindex: Value = serde_json::from_str(&ifindex).expect("JSON of ip");
+    let ifindex = ifindex[0]["ifindex"].as_u64().expect("an index") as u32;
+    netns::within(node, || {
+        let mut total = 0;
+        for attach_type in BPF_TCX {
+            let mut query = Query {
+                ifindex,
+                attach_type,
+                ..Query::default()
+            };
+            // SAFETY: the kernel reads and writes the structure, whose size it is told.
+            let status = unsafe {
+                libc::syscall(
+                    libc::SYS_bpf,
+                    BPF_PROG_QUERY,
+                    &raw mut query,
+                    size_of::<Query>(),
+                )
+            };
+            if status != 0 {
+                return Ok(None);
+            }
+            total += query.count;
+        }
+        Ok(Some(total))
+    })
+    .expect("the namespace is there")
+}
