@@ -19,17 +19,23 @@ pub(crate) fn count(counter: Counter) {
     }
 }
 
-/// Room for one record, or a counted loss.
-#[inline(always)]
-pub(crate) fn reserve<T: 'static>() -> Option<RingBufEntry<T>> {
-    // Nothing else may happen between the reservation and its check: the
-    // verifier of 6.1 loses sight of a reference that is compared twice.
-    let Some(entry) = EVENTS.reserve::<T>(0) else {
-        count(Counter::RingFull);
-        return None;
+/// Room for one record, or a counted loss and a return with `None`.
+///
+/// A macro, so that the reservation is compared with null once and in place:
+/// kernels up to 6.1 take a second comparison for a leak of the first.
+macro_rules! reserve {
+    ($record:ty) => {
+        crate::emit::reserve!($record, None)
     };
-    Some(entry)
+    ($record:ty, $nothing:expr) => {{
+        let Some(entry) = crate::EVENTS.reserve::<$record>(0) else {
+            crate::emit::count(tracer_common::config::Counter::RingFull);
+            return $nothing;
+        };
+        entry
+    }};
 }
+pub(crate) use reserve;
 
 /// Hands a record over. Waking user space for each would cost more than the
 /// record; it polls, and is woken only when a quarter of the buffer is waiting.

@@ -51,8 +51,11 @@ pub(crate) struct Fragment {
 }
 
 /// The TCP flags that tell who opened a connection.
-const SYN: u8 = 0x02;
-const ACK: u8 = 0x10;
+const SYN: u32 = 0x02;
+const ACK: u32 = 0x10;
+/// No packet is at hand. A number and no `Option`: half of one may be left
+/// unset in a register, which the verifier does not let pass.
+pub(crate) const NO_FLAGS: u32 = u32::MAX;
 
 #[inline(always)]
 fn slot_index(skb: u64) -> u32 {
@@ -103,10 +106,10 @@ fn agrees(rule: &FilterRule, src: &Addr, dst: &Addr, dport: u16) -> bool {
 }
 
 /// Whether the request wants this tuple, and as which direction of a flow.
-/// `tcp_flags` is `None` where the packet is not at hand: the tuple is then the
+/// `tcp_flags` is [`NO_FLAGS`] where the packet is not at hand: the tuple is then the
 /// original direction of a connection, and only that way round counts.
 #[inline(never)]
-pub(crate) fn wanted(tuple: &Tuple, tcp_flags: Option<u8>) -> Option<u64> {
+pub(crate) fn wanted(tuple: &Tuple, tcp_flags: u32) -> Option<u64> {
     // SAFETY: CONFIG is a static, replaced by user space before load.
     let n = unsafe { core::ptr::read_volatile(&raw const CONFIG.n_rules) };
     let tcp = tuple.proto == u32::from(proto::TCP);
@@ -122,18 +125,18 @@ pub(crate) fn wanted(tuple: &Tuple, tcp_flags: Option<u8>) -> Option<u64> {
             // An SYN-ACK or an answer of a connection that someone else opened
             // to the followed source: not what was asked for.
             let answers = tcp
-                && tcp_flags.is_some_and(|f| f & (SYN | ACK) == SYN | ACK);
+                && tcp_flags != NO_FLAGS && tcp_flags & (SYN | ACK) == SYN | ACK;
             if !answers {
                 return Some(DIR_REQUEST);
             }
         }
-        if let Some(flags) = tcp_flags
+        if tcp_flags != NO_FLAGS
             && agrees(rule, &tuple.dst, &tuple.src, tuple.sport)
         {
             // A reply whose request was never seen. A bare SYN is none; for
             // other protocols both ends or the port must be given, lest any
             // packet to the followed source count.
-            let late = tcp && flags & (SYN | ACK) != SYN;
+            let late = tcp && tcp_flags & (SYN | ACK) != SYN;
             let exact = rule.dport != 0 || rule.given == HAS_SRC | HAS_DST;
             if late || (!tcp && exact) {
                 return Some(DIR_REPLY);

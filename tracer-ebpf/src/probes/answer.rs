@@ -121,7 +121,7 @@ fn report(ctx: &ProbeContext, sk_buff: u64, answer: Answer) -> Option<()> {
     if stack < 0 {
         emit::count(Counter::StackFailed);
     }
-    let mut entry = emit::reserve::<AnswerEvent>()?;
+    let mut entry = emit::reserve!(AnswerEvent);
     let mut header = emit::header(kind::ANSWER, tag, sk_buff, place, len_mark);
     header.flags = scratch.all_flags();
     let event = entry.as_mut_ptr();

@@ -28,7 +28,7 @@ pub(crate) fn flow_of(ct: u64, original: &mut Tuple, inverse: &mut Tuple) -> Opt
     if let Some(tag) = filter::tag(original) {
         return Some(tag);
     }
-    let dir = filter::wanted(original, None)?;
+    let dir = filter::wanted(original, filter::NO_FLAGS)?;
     Some(filter::start(original, dir, inverse))
 }
 
@@ -47,11 +47,14 @@ pub(crate) fn carried_new(
 }
 
 /// Writes a conntrack record, and tags all tuples of the entry. `tag` is of the
-/// original direction.
+/// original direction. Returns nothing on purpose: see [`emit::reserve`].
 #[inline(never)]
-pub(crate) fn report(scratch: &mut Scratch, header: Header, ct: u64, tag: Tag) -> Option<()> {
-    skb::ct_tuple(ct, 0, &mut scratch.ct[0])?;
-    skb::ct_tuple(ct, 1, &mut scratch.ct[1])?;
+pub(crate) fn report(scratch: &mut Scratch, header: &Header, ct: u64, tag: Tag) {
+    let read = skb::ct_tuple(ct, 0, &mut scratch.ct[0]).is_some()
+        && skb::ct_tuple(ct, 1, &mut scratch.ct[1]).is_some();
+    if !read {
+        return;
+    }
     filter::set_tag(&scratch.ct[0], tag, &mut scratch.inverse);
     // The reply tuple travels against the original one.
     filter::set_tag(&scratch.ct[1], tag.back(), &mut scratch.inverse);
@@ -61,11 +64,11 @@ pub(crate) fn report(scratch: &mut Scratch, header: Header, ct: u64, tag: Tag) -
     let status = skb::field::<u64>(ct, skb::off!(ct_status)).unwrap_or(0) as u32;
     let mark = skb::field(ct, skb::off!(ct_mark)).unwrap_or(0);
     let zone = skb::field(ct, skb::off!(ct_zone)).unwrap_or(0);
-    let mut entry = emit::reserve::<ConntrackEvent>()?;
+    let mut entry = emit::reserve!(ConntrackEvent, ());
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.
     unsafe {
-        (*event).header = header;
+        emit::put(&raw mut (*event).header, header);
         emit::put(&raw mut (*event).original, &scratch.ct[0]);
         emit::put(&raw mut (*event).reply, &scratch.ct[1]);
         (*event).ct = ct;
@@ -76,7 +79,6 @@ pub(crate) fn report(scratch: &mut Scratch, header: Header, ct: u64, tag: Tag) -
         (*event).pad = 0;
     }
     emit::submit(entry);
-    Some(())
 }
 
 /// match-proto:v5.10:net/netfilter/nf_conntrack_core.c:int __nf_conntrack_confirm(struct sk_buff *skb)
@@ -128,7 +130,8 @@ fn try_confirm_ret(ctx: &RetProbeContext) -> Option<()> {
     };
     let (ct, tag) = (call.arg, call.tag);
     let header = emit::header(kind::CT_CONFIRMED, tag, call.skb, place, (call.a, call.b));
-    report(scratch, header, ct, tag)
+    report(scratch, &header, ct, tag);
+    Some(())
 }
 
 /// match-proto:v5.10:net/netfilter/nf_conntrack_core.c:bool nf_ct_delete(struct nf_conn *ct, u32 portid, int report)
@@ -149,7 +152,7 @@ fn try_delete(ctx: &ProbeContext) -> Option<()> {
         ifindex: 0,
     };
     let header = emit::header(kind::CT_DESTROYED, tag, 0, place, (0, 0));
-    report(scratch, header, ct, tag)?;
+    report(scratch, &header, ct, tag);
     let _ = MASQUERADED.remove(&ct);
     Some(())
 }

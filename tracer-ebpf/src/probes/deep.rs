@@ -106,7 +106,7 @@ fn verdict(ctx: &RetProbeContext, function: Function, kind: u8) -> Option<()> {
     // Anything but "go on": the skb may be gone and must not be read.
     let alive = ret == 1;
     let mark = if alive { skb::len_mark(call.skb).1 } else { 0 };
-    let mut entry = emit::reserve::<HookEvent>()?;
+    let mut entry = emit::reserve!(HookEvent);
     let place = skb::Place { netns: call.netns, ifindex: call.ifindex };
     let mut header = emit::header(kind, call.tag, call.skb, place, (call.d, mark));
     header.flags = call.arg as u16;
@@ -249,7 +249,7 @@ fn try_chain(ctx: &ProbeContext) -> Option<()> {
     } else {
         0
     };
-    let mut entry = emit::reserve::<ChainEvent>()?;
+    let mut entry = emit::reserve!(ChainEvent);
     let mut header = emit::header(kind::CHAIN, met.tag, sk_buff, met.place, met.len_mark);
     header.flags = met.scratch.all_flags();
     let event = entry.as_mut_ptr();
@@ -310,7 +310,7 @@ fn try_route(ctx: &ProbeContext, kind: u8, v6: bool) -> Option<()> {
             gateway = mapped(skb::field(dst, skb::off!(rt_gw4)).unwrap_or(0));
         }
     }
-    let mut entry = emit::reserve::<RouteEvent>()?;
+    let mut entry = emit::reserve!(RouteEvent);
     let mut header = emit::header(kind, met.tag, sk_buff, met.place, met.len_mark);
     header.flags = met.scratch.all_flags();
     let event = entry.as_mut_ptr();
@@ -329,7 +329,7 @@ fn try_route(ctx: &ProbeContext, kind: u8, v6: bool) -> Option<()> {
 
 #[inline(always)]
 fn packet_event(met: &Met, kind: u8) -> Option<()> {
-    let mut entry = emit::reserve::<PacketEvent>()?;
+    let mut entry = emit::reserve!(PacketEvent);
     let mut header = emit::header(kind, met.tag, met.skb, met.place, met.len_mark);
     header.flags = met.scratch.all_flags();
     let event = entry.as_mut_ptr();

@@ -82,8 +82,8 @@ fn try_drop(ctx: &RawTracePointContext, reason: u32) -> Option<()> {
             if scratch.has(flag::QUOTED | flag::LATER_FRAGMENT) {
                 return None;
             }
-            let tcp_flags = scratch.tcp_flags();
-            let dir = filter::wanted(&scratch.packet.tuple, Some(tcp_flags))?;
+            let tcp_flags = u32::from(scratch.tcp_flags());
+            let dir = filter::wanted(&scratch.packet.tuple, tcp_flags)?;
             scratch.finish();
             filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse)
         }
@@ -95,7 +95,7 @@ fn try_drop(ctx: &RawTracePointContext, reason: u32) -> Option<()> {
         emit::count(Counter::StackFailed);
     }
     let location: u64 = ctx.arg(1);
-    let mut entry = emit::reserve::<DropEvent>()?;
+    let mut entry = emit::reserve!(DropEvent);
     let mut header = emit::header(kind::DROP, tag, sk_buff, place, len_mark);
     header.flags = scratch.all_flags();
     let event = entry.as_mut_ptr();

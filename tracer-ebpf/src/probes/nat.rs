@@ -90,7 +90,7 @@ fn submit(scratch: &mut Scratch, kind: u8) -> Option<()> {
         netns: call.netns,
         ifindex: call.ifindex,
     };
-    let mut entry = emit::reserve::<NatEvent>()?;
+    let mut entry = emit::reserve!(NatEvent);
     let header = emit::header(kind, call.tag, call.skb, place, (call.a, call.b));
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.
@@ -200,7 +200,7 @@ fn try_setup(ctx: &ProbeContext) -> Option<()> {
         netns: skb::net_inum(skb::field(ct, skb::off!(ct_net)).unwrap_or(0)),
         ifindex: 0,
     };
-    let mut entry = emit::reserve::<NatRangeEvent>()?;
+    let mut entry = emit::reserve!(NatRangeEvent);
     let header = emit::header(kind::NAT_RANGE, tag, 0, place, (0, 0));
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.

@@ -79,7 +79,7 @@ fn observe(ctx: *mut __sk_buff, ingress: bool, link: bool) {
     }
     let sk_buff = address(scratch, ctx);
     if let Some(tag) = follow(scratch, sk_buff, ingress) {
-        report(ctx, scratch, sk_buff, tag, ingress);
+        let _ = report(ctx, scratch, sk_buff, tag, ingress);
     }
 }
 
@@ -114,8 +114,8 @@ fn follow(scratch: &mut Scratch, sk_buff: u64, ingress: bool) -> Option<Tag> {
         }
     }
     let tcp = scratch.packet.tuple.proto == u32::from(proto::TCP);
-    let flags = if tcp { scratch.tcp_flags() } else { 0 };
-    if let Some(dir) = filter::wanted(&scratch.packet.tuple, Some(flags)) {
+    let flags = if tcp { u32::from(scratch.tcp_flags()) } else { 0 };
+    if let Some(dir) = filter::wanted(&scratch.packet.tuple, flags) {
         let tag = filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse);
         scratch.set_flags(flag::FIRST);
         scratch.finish();
@@ -139,7 +139,7 @@ fn report(
     sk_buff: u64,
     tag: Tag,
     ingress: bool,
-) {
+) -> Option<()> {
     if scratch.packet.frag == 1 << 15 {
         filter::remember_fragment(&scratch.packet, tag);
     }
@@ -157,12 +157,12 @@ fn report(
         && info == conntrack::IP_CT_NEW
     {
         let header = emit::header(kind::CT_CARRIED, tag, sk_buff, place, (len, mark));
-        conntrack::report(scratch, header, ct, tag);
+        conntrack::report(scratch, &header, ct, tag);
     }
     if scratch.has(flag::TRUNCATED) {
         emit::count(tracer_common::config::Counter::Truncated);
     }
-    let Some(mut entry) = emit::reserve::<PacketEvent>() else { return };
+    let mut entry = emit::reserve!(PacketEvent);
     let kind = if ingress { kind::INGRESS } else { kind::EGRESS };
     let mut header = emit::header(kind, tag, sk_buff, place, (len, mark));
     header.flags = scratch.all_flags();
@@ -175,4 +175,5 @@ fn report(
         emit::put(&raw mut (*event).tunnel, &scratch.tunnel);
     }
     emit::submit(entry);
+    Some(())
 }

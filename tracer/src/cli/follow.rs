@@ -63,7 +63,7 @@ pub struct Args {
     /// When to use colour
     #[arg(long, value_enum, default_value_t)]
     color: ColorWhen,
-    /// Print nothing but the result and errors
+    /// Print nothing but the result, errors and the line that says `ready`
     #[arg(short, long)]
     quiet: bool,
     /// Print more about what is found and attached
