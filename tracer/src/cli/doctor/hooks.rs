@@ -63,7 +63,7 @@ fn stand(entry: &Entry, kprobes: bool, symbols: Option<&Kallsyms>, reasons: Opti
         };
     }
     if !kprobes {
-        return missing("this kernel has no kprobes");
+        return missing("no kprobes");
     }
     let Some(symbols) = symbols else {
         return Err((State::Unknown, "/proc/kallsyms cannot be read".to_owned()));

@@ -102,13 +102,14 @@ pub(super) fn checks(kernel: &Kernel) -> Vec<Check> {
     checks.push(match &kernel.privileges {
         None => Check::new("privileges", State::Ok, "all that is needed"),
         Some(missing) => Check::new("privileges", State::Missing, missing.clone())
-            .cost("other users' network namespaces may be missing below"),
+            .cost("network namespaces but this one are not looked into below"),
     });
     checks.push(match &kernel.btf {
-        Ok((source, modules)) => Check::new(
+        Ok((source, 0)) => Check::new("BTF", State::Ok, format!("{source}; no module has its own")),
+        Ok((source, n)) => Check::new(
             "BTF",
             State::Ok,
-            format!("{source}, and of {modules} {}", plural(*modules, "module", "modules")),
+            format!("{source}, and of {n} {}", plural(*n, "module", "modules")),
         ),
         Err(why) => Check::new("BTF", State::Missing, why.clone())
             .cost("nothing can be followed: the programs do not know where the kernel keeps what they read")

@@ -116,11 +116,9 @@ pub(super) fn write(out: &mut dyn Write, report: &Report, deep: bool, color: boo
     } else {
         let there = costly.iter().filter(|h| h.state == State::Ok).count();
         let mut section = Section::open(out, color, "hooks of --deep", &[])?;
-        let (state, more) = match there {
-            0 => (State::Missing, ""),
-            _ => (State::Ok, "; `tracer doctor --deep` lists them"),
-        };
-        section.line(Some(state), "", &format!("{there} of {}{more}", costly.len()))?;
+        let state = if there > 0 { State::Ok } else { State::Missing };
+        let total = costly.len();
+        section.line(Some(state), "", &format!("{there} of {total}; `tracer doctor --deep` lists them"))?;
     }
     for found in &report.nodes {
         writeln!(out)?;
