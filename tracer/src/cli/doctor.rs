@@ -97,5 +97,11 @@ fn examine(args: &Args, inventory: Option<&Inventory>) -> Result<Report, Failure
     let hooks = hooks::judge(kernel.kprobes, symbols.as_ref(), kernel.reasons);
     let discovery = discover::discover(&args.netns, inventory).map_err(Failure::new)?;
     let nodes = nodes::gather(&discovery, inventory, symbols.as_ref());
-    Ok(report::build(kernel, hooks, nodes, discovery.skipped, args.deep))
+    Ok(report::build(
+        &kernel,
+        hooks,
+        nodes,
+        discovery.skipped,
+        args.deep,
+    ))
 }

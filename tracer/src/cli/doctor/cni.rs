@@ -43,12 +43,16 @@ pub(super) fn judge(links: &[Link]) -> Cni {
         };
         return cni(format!("Cilium, {overlay}"), Some(CILIUM));
     }
-    let flannel = named("flannel.1").or_else(|| links.iter().find(|l| l.name.starts_with("flannel.")));
+    let flannel =
+        named("flannel.1").or_else(|| links.iter().find(|l| l.name.starts_with("flannel.")));
     if starts("cali") || named("vxlan.calico").is_some() {
         let ebpf = named("bpfin.cali").is_some() || named("bpfout.cali").is_some();
         let blind = ebpf.then_some(CALICO_EBPF);
         if let Some(link) = flannel {
-            return cni(format!("Canal: Calico's policies over flannel, {}", vxlan(link)), blind);
+            return cni(
+                format!("Canal: Calico's policies over flannel, {}", vxlan(link)),
+                blind,
+            );
         }
         let wireguard = named("wireguard.cali").is_some_and(|l| l.up);
         let mut overlays = Vec::new();
@@ -81,7 +85,10 @@ pub(super) fn judge(links: &[Link]) -> Cni {
         return cni("OVN-Kubernetes (ovn-k8s-mp0)", Some(OVS));
     }
     if named("weave").is_some() {
-        return cni("Weave (weave)", Some("Weave's fast data path runs in Open vSwitch, which passes no hook of ours"));
+        return cni(
+            "Weave (weave)",
+            Some("Weave's fast data path runs in Open vSwitch, which passes no hook of ours"),
+        );
     }
     if named("kube-bridge").is_some() {
         return cni("kube-router (kube-bridge)", None);
@@ -90,7 +97,14 @@ pub(super) fn judge(links: &[Link]) -> Cni {
         return cni("a bridge plugin (cni0), no overlay", None);
     }
     let pods = kind("veth") || kind("netkit");
-    cni(if pods { "unknown (veths, but none with a known plugin's name)" } else { "unknown" }, None)
+    cni(
+        if pods {
+            "unknown (veths, but none with a known plugin's name)"
+        } else {
+            "unknown"
+        },
+        None,
+    )
 }
 
 /// `VXLAN (vxlan.calico, VNI 4096, UDP port 4789)`
@@ -98,8 +112,12 @@ fn vxlan(link: &Link) -> String {
     if &*link.kind != "vxlan" {
         return format!("{} ({})", link.kind, link.name);
     }
-    let vni = link.vxlan_id.map_or(String::new(), |id| format!(", VNI {id}"));
-    let port = link.vxlan_port.map_or(String::new(), |port| format!(", UDP port {port}"));
+    let vni = link
+        .vxlan_id
+        .map_or(String::new(), |id| format!(", VNI {id}"));
+    let port = link
+        .vxlan_port
+        .map_or(String::new(), |port| format!(", UDP port {port}"));
     format!("VXLAN ({}{vni}{port})", link.name)
 }
 
@@ -130,7 +148,10 @@ mod tests {
             vxlan_port: Some(4789),
             ..link("vxlan.calico", "vxlan")
         };
-        check(&[veth(), vxlan], "Calico, VXLAN (vxlan.calico, VNI 4096, UDP port 4789)");
+        check(
+            &[veth(), vxlan],
+            "Calico, VXLAN (vxlan.calico, VNI 4096, UDP port 4789)",
+        );
         check(&[veth(), link("tunl0", "ipip")], "Calico, IPIP (tunl0)");
         // The module makes an idle tunl0 everywhere.
         let idle = Link {
@@ -138,7 +159,10 @@ mod tests {
             ..link("tunl0", "ipip")
         };
         check(&[veth(), idle], "Calico, no overlay");
-        check(&[veth(), link("flannel.1", "vxlan")], "Canal: Calico's policies over flannel, VXLAN (flannel.1)");
+        check(
+            &[veth(), link("flannel.1", "vxlan")],
+            "Canal: Calico's policies over flannel, VXLAN (flannel.1)",
+        );
     }
 
     #[test]
@@ -153,10 +177,19 @@ mod tests {
 
     #[test]
     fn others_by_name() {
-        check(&[link("flannel.1", "vxlan"), link("cni0", "bridge")], "flannel, VXLAN (flannel.1)");
-        check(&[link("cni0", "bridge")], "a bridge plugin (cni0), no overlay");
+        check(
+            &[link("flannel.1", "vxlan"), link("cni0", "bridge")],
+            "flannel, VXLAN (flannel.1)",
+        );
+        check(
+            &[link("cni0", "bridge")],
+            "a bridge plugin (cni0), no overlay",
+        );
         check(&[link("weave", "bridge")], "Weave (weave)");
-        check(&[link("kube-bridge", "bridge")], "kube-router (kube-bridge)");
+        check(
+            &[link("kube-bridge", "bridge")],
+            "kube-router (kube-bridge)",
+        );
         check(&[link("eth0", "")], "unknown");
     }
 }

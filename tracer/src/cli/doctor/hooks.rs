@@ -31,7 +31,11 @@ pub(super) fn any_target(symbols: &Kallsyms) -> bool {
 
 /// Judges every target. `reasons`: named drop reasons, none where BTF could not
 /// be read.
-pub(super) fn judge(kprobes: bool, symbols: Option<&Kallsyms>, reasons: Option<usize>) -> Vec<Hook> {
+pub(super) fn judge(
+    kprobes: bool,
+    symbols: Option<&Kallsyms>,
+    reasons: Option<usize>,
+) -> Vec<Hook> {
     let mut judged: Vec<Hook> = Vec::new();
     for entry in HOOKS {
         let known = |h: &Hook| h.target == entry.target && h.deep == entry.deep;
@@ -53,13 +57,21 @@ pub(super) fn judge(kprobes: bool, symbols: Option<&Kallsyms>, reasons: Option<u
     judged
 }
 
-fn stand(entry: &Entry, kprobes: bool, symbols: Option<&Kallsyms>, reasons: Option<usize>) -> Result<(), (State, String)> {
+fn stand(
+    entry: &Entry,
+    kprobes: bool,
+    symbols: Option<&Kallsyms>,
+    reasons: Option<usize>,
+) -> Result<(), (State, String)> {
     let missing = |why: &str| Err((State::Missing, why.to_owned()));
     if entry.kind == Kind::RawTracepoint {
         // Every supported kernel has it; without BTF nothing is loaded at all.
         return match reasons {
             Some(_) => Ok(()),
-            None => Err((State::Unknown, "its form cannot be told without BTF".to_owned())),
+            None => Err((
+                State::Unknown,
+                "its form cannot be told without BTF".to_owned(),
+            )),
         };
     }
     if !kprobes {
@@ -77,7 +89,9 @@ fn stand(entry: &Entry, kprobes: bool, symbols: Option<&Kallsyms>, reasons: Opti
                 symbol.suffixed.join(", ")
             ),
         )),
-        None if is_optional(entry) => Err((State::Note, "not here, as on many healthy nodes".to_owned())),
+        None if is_optional(entry) => {
+            Err((State::Note, "not here, as on many healthy nodes".to_owned()))
+        }
         None => missing("not in this kernel, or in a module that is not loaded"),
     }
 }
@@ -93,7 +107,10 @@ mod tests {
     }
 
     fn of<'a>(hooks: &'a [Hook], target: &str, deep: bool) -> &'a Hook {
-        hooks.iter().find(|h| h.target == target && h.deep == deep).unwrap()
+        hooks
+            .iter()
+            .find(|h| h.target == target && h.deep == deep)
+            .unwrap()
     }
 
     #[test]
@@ -105,7 +122,10 @@ mod tests {
         keys.dedup();
         assert_eq!(keys.len(), n);
         // Its return is wanted only with --deep.
-        assert!(keys.contains(&("nf_nat_manip_pkt", false)) && keys.contains(&("nf_nat_manip_pkt", true)));
+        assert!(
+            keys.contains(&("nf_nat_manip_pkt", false))
+                && keys.contains(&("nf_nat_manip_pkt", true))
+        );
     }
 
     #[test]
@@ -124,8 +144,17 @@ mod tests {
     #[test]
     fn without_kprobes_the_tracepoint_stays() {
         let hooks = judge(false, None, Some(0));
-        let there: Vec<_> = hooks.iter().filter(|h| h.state == State::Ok).map(|h| h.target).collect();
+        let there: Vec<_> = hooks
+            .iter()
+            .filter(|h| h.state == State::Ok)
+            .map(|h| h.target)
+            .collect();
         assert_eq!(there, ["kfree_skb"]);
-        assert!(hooks.iter().filter(|h| h.target != "kfree_skb").all(|h| h.cost.is_some()));
+        assert!(
+            hooks
+                .iter()
+                .filter(|h| h.target != "kfree_skb")
+                .all(|h| h.cost.is_some())
+        );
     }
 }

@@ -40,15 +40,26 @@ pub(super) struct Kernel {
 }
 
 /// Reads it all.
-pub(super) fn gather(btf: &Result<Btf, BtfError>, file: Option<&Path>, symbols: Option<&Kallsyms>) -> Kernel {
-    let source = file.map_or("/sys/kernel/btf/vmlinux".to_owned(), |f| f.display().to_string());
+pub(super) fn gather(
+    btf: &Result<Btf, BtfError>,
+    file: Option<&Path>,
+    symbols: Option<&Kallsyms>,
+) -> Kernel {
+    let source = file.map_or("/sys/kernel/btf/vmlinux".to_owned(), |f| {
+        f.display().to_string()
+    });
     let modules = if file.is_some() { 0 } else { module_btfs() };
     let (mut fields_missing, mut fields) = (Vec::new(), 0);
     if let Ok(btf) = btf {
         let mut offsets = btf.offsets();
         let entries = offsets.entries();
         fields = entries.len();
-        fields_missing.extend(entries.iter().filter(|(_, at)| **at == NONE).map(|(path, _)| *path));
+        fields_missing.extend(
+            entries
+                .iter()
+                .filter(|(_, at)| **at == NONE)
+                .map(|(path, _)| *path),
+        );
     }
     Kernel {
         release: time::kernel_release(),
@@ -63,7 +74,9 @@ pub(super) fn gather(btf: &Result<Btf, BtfError>, file: Option<&Path>, symbols: 
         tcx: btf.as_ref().ok().map(has_tcx),
         reasons: btf.as_ref().ok().map(|b| b.drop_reasons().len()),
         symbols: symbols.map(|s| !s.is_restricted()),
-        lockdown: fs::read_to_string("/sys/kernel/security/lockdown").ok().and_then(|t| lockdown(&t)),
+        lockdown: fs::read_to_string("/sys/kernel/security/lockdown")
+            .ok()
+            .and_then(|t| lockdown(&t)),
         jit: number("/proc/sys/net/core/bpf_jit_enable"),
         unprivileged: number("/proc/sys/kernel/unprivileged_bpf_disabled"),
         privileges: privilege::missing(),
@@ -76,7 +89,10 @@ fn has_tcx(btf: &Btf) -> bool {
 }
 
 fn module_btfs() -> usize {
-    let entries = fs::read_dir("/sys/kernel/btf").into_iter().flatten().flatten();
+    let entries = fs::read_dir("/sys/kernel/btf")
+        .into_iter()
+        .flatten()
+        .flatten();
     entries.filter(|e| e.file_name() != "vmlinux").count()
 }
 
@@ -97,7 +113,8 @@ pub(super) fn checks(kernel: &Kernel) -> Vec<Check> {
     let mut checks = vec![if known {
         Check::new("release", State::Ok, release)
     } else {
-        Check::new("release", State::Missing, release).cost("the programs are built for x86_64 and aarch64 only")
+        Check::new("release", State::Missing, release)
+            .cost("the programs are built for x86_64 and aarch64 only")
     }];
     checks.push(match &kernel.privileges {
         None => Check::new("privileges", State::Ok, "all that is needed"),
@@ -133,7 +150,11 @@ pub(super) fn checks(kernel: &Kernel) -> Vec<Check> {
         Some(false) => Check::new("tc", State::Note, "clsact filters (no TCX before 6.6)")
             .cost("they stay behind when a run is killed")
             .remedy("`tracer cleanup` removes them, and so does the next run"),
-        None => Check::new("tc", State::Unknown, "TCX or clsact cannot be told without BTF"),
+        None => Check::new(
+            "tc",
+            State::Unknown,
+            "TCX or clsact cannot be told without BTF",
+        ),
     });
     checks.push(match kernel.reasons {
         Some(n) if n > 0 => Check::new("drop reasons", State::Ok, format!("{n}, by name")),
@@ -155,18 +176,30 @@ pub(super) fn checks(kernel: &Kernel) -> Vec<Check> {
             .cost("nothing can be followed: no eBPF program may read kernel memory")
             .remedy("boot with lockdown=integrity or without lockdown"),
         Some(mode) => Check::new("lockdown", State::Ok, mode.to_owned()),
-        None => Check::new("lockdown", State::Ok, "none known (no /sys/kernel/security/lockdown)"),
+        None => Check::new(
+            "lockdown",
+            State::Ok,
+            "none known (no /sys/kernel/security/lockdown)",
+        ),
     });
     checks.push(match kernel.jit {
         Some(0) => Check::new("BPF JIT", State::Missing, "off")
             .cost("the programs are interpreted, several times slower")
             .remedy("sysctl net.core.bpf_jit_enable=1"),
         Some(_) => Check::new("BPF JIT", State::Ok, "on"),
-        None => Check::new("BPF JIT", State::Unknown, "net.core.bpf_jit_enable cannot be read"),
+        None => Check::new(
+            "BPF JIT",
+            State::Unknown,
+            "net.core.bpf_jit_enable cannot be read",
+        ),
     });
     if let Some(mode) = kernel.unprivileged {
         let found = if mode == 0 { "allowed" } else { "not allowed" };
-        checks.push(Check::new("BPF by users", State::Ok, format!("{found} (tracer never asks for it)")));
+        checks.push(Check::new(
+            "BPF by users",
+            State::Ok,
+            format!("{found} (tracer never asks for it)"),
+        ));
     }
     checks
 }
@@ -174,17 +207,31 @@ pub(super) fn checks(kernel: &Kernel) -> Vec<Check> {
 /// Which fields are there, by what they are for.
 fn fields(kernel: &Kernel) -> Check {
     let missing = &kernel.fields_missing;
-    let found = format!("{} of {} that the programs read", kernel.fields - missing.len(), kernel.fields);
+    let found = format!(
+        "{} of {} that the programs read",
+        kernel.fields - missing.len(),
+        kernel.fields
+    );
     if missing.is_empty() {
         return Check::new("fields in BTF", State::Ok, found);
     }
-    let conntrack = missing.iter().any(|p| p.starts_with("nf_conn") || *p == "sk_buff._nfct");
+    let conntrack = missing
+        .iter()
+        .any(|p| p.starts_with("nf_conn") || *p == "sk_buff._nfct");
     let (state, cost) = if conntrack {
-        (State::Missing, "conntrack entries are not read, and translations are worked out from what the interfaces saw")
+        (
+            State::Missing,
+            "conntrack entries are not read, and translations are worked out from what the interfaces saw",
+        )
     } else {
         (State::Note, "only what these fields are for is not told")
     };
-    let check = Check::new("fields in BTF", state, format!("{found}; not {}", missing.join(", "))).cost(cost);
+    let check = Check::new(
+        "fields in BTF",
+        state,
+        format!("{found}; not {}", missing.join(", ")),
+    )
+    .cost(cost);
     if conntrack {
         check.remedy("load the module nf_conntrack (any kube-proxy or CNI does), with its BTF")
     } else {
@@ -221,7 +268,10 @@ pub(super) mod tests {
 
     #[test]
     fn nothing_is_wrong_with_a_healthy_kernel() {
-        let bad: Vec<_> = checks(&healthy()).into_iter().filter(|c| c.state != State::Ok).collect();
+        let bad: Vec<_> = checks(&healthy())
+            .into_iter()
+            .filter(|c| c.state != State::Ok)
+            .collect();
         assert_eq!(bad, []);
     }
 
@@ -234,9 +284,22 @@ pub(super) mod tests {
         kernel.jit = Some(0);
         kernel.btf = Err("no BTF at /sys/kernel/btf/vmlinux".to_owned());
         kernel.lockdown = Some("confidentiality".to_owned());
-        let missing: Vec<_> = checks(&kernel).into_iter().filter(|c| c.state == State::Missing).collect();
+        let missing: Vec<_> = checks(&kernel)
+            .into_iter()
+            .filter(|c| c.state == State::Missing)
+            .collect();
         let names: Vec<_> = missing.iter().map(|c| c.what).collect();
-        assert_eq!(names, ["BTF", "kprobes", "drop reasons", "symbols", "lockdown", "BPF JIT"]);
+        assert_eq!(
+            names,
+            [
+                "BTF",
+                "kprobes",
+                "drop reasons",
+                "symbols",
+                "lockdown",
+                "BPF JIT"
+            ]
+        );
         assert!(missing.iter().all(|c| c.cost.is_some()));
         assert!(check(&kernel, "BTF").remedy.unwrap().contains("--btf FILE"));
     }
@@ -263,7 +326,10 @@ pub(super) mod tests {
 
     #[test]
     fn lockdown_is_the_word_in_brackets() {
-        assert_eq!(lockdown("none [integrity] confidentiality\n").as_deref(), Some("integrity"));
+        assert_eq!(
+            lockdown("none [integrity] confidentiality\n").as_deref(),
+            Some("integrity")
+        );
         assert_eq!(lockdown("").as_deref(), None);
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{cni, proxy};
 use crate::discover::{Discovery, NodeNs, PodNs};
-use crate::inventory::Inventory;
+use crate::inventory::{self, Inventory};
 use crate::kallsyms::Kallsyms;
 use crate::trace::Role;
 
@@ -46,12 +46,19 @@ impl Node {
     /// Interfaces that `follow` may attach to.
     pub(super) fn watchable(&self) -> usize {
         let roles = [Role::Uplink, Role::Tunnel, Role::Bridge, Role::PodVeth];
-        self.interfaces.iter().filter(|i| roles.contains(&i.role)).count()
+        self.interfaces
+            .iter()
+            .filter(|i| roles.contains(&i.role))
+            .count()
     }
 }
 
 /// Reads what discovery does not tell: the proxy's rules.
-pub(super) fn gather(discovery: &Discovery, inventory: Option<&Inventory>, symbols: Option<&Kallsyms>) -> Vec<Node> {
+pub(super) fn gather(
+    discovery: &Discovery,
+    inventory: Option<&Inventory>,
+    symbols: Option<&Kallsyms>,
+) -> Vec<Node> {
     let each = discovery.nodes.iter().enumerate();
     each.map(|(index, found)| {
         let pods = discovery.pods.iter().filter(|p| p.node == index);
@@ -61,7 +68,13 @@ pub(super) fn gather(discovery: &Discovery, inventory: Option<&Inventory>, symbo
             addrs: found.addrs.clone(),
             interfaces: interfaces(found),
             pods: pods.map(|p| pod(p, inventory)).collect(),
-            cni: cni::judge(&found.links.iter().map(|l| l.link.clone()).collect::<Vec<_>>()),
+            cni: cni::judge(
+                &found
+                    .links
+                    .iter()
+                    .map(|l| l.link.clone())
+                    .collect::<Vec<_>>(),
+            ),
             kube_proxy: proxy::find(&found.ns, symbols),
         }
     })
@@ -69,7 +82,10 @@ pub(super) fn gather(discovery: &Discovery, inventory: Option<&Inventory>, symbo
 }
 
 fn interfaces(node: &NodeNs) -> Vec<Interface> {
-    let links = node.links.iter().filter(|l| l.link.arphrd != libc::ARPHRD_LOOPBACK);
+    let links = node
+        .links
+        .iter()
+        .filter(|l| l.link.arphrd != libc::ARPHRD_LOOPBACK);
     links
         .map(|l| Interface {
             name: l.link.name.to_string(),
@@ -82,7 +98,7 @@ fn interfaces(node: &NodeNs) -> Vec<Interface> {
 fn pod(found: &PodNs, inventory: Option<&Inventory>) -> Pod {
     let named = inventory.and_then(|i| found.addrs.iter().find_map(|a| i.pod_at(*a)));
     Pod {
-        name: named.map(|p| p.full_name()),
+        name: named.map(inventory::Pod::full_name),
         netns: found.netns,
         addrs: found.addrs.clone(),
         interface: found.iface.to_string(),

@@ -104,12 +104,20 @@ fn look(nft: bool) -> Seen {
     // /proc/net is the process's; the thread has been moved.
     let net = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
     let mut seen = Seen {
-        ipvs_device: net("dev").is_ok_and(|text| text.lines().any(|l| l.trim_start().starts_with("kube-ipvs0:"))),
+        ipvs_device: net("dev").is_ok_and(|text| {
+            text.lines()
+                .any(|l| l.trim_start().starts_with("kube-ipvs0:"))
+        }),
         ipvs_services: net("ip_vs").is_ok_and(|text| lists_services(&text)),
         ..Seen::default()
     };
     if nft {
-        match collect(libc::NETLINK_NETFILTER, GET_CHAIN, &[FAMILY_IP, 0, 0, 0], chain) {
+        match collect(
+            libc::NETLINK_NETFILTER,
+            GET_CHAIN,
+            &[FAMILY_IP, 0, 0, 0],
+            chain,
+        ) {
             Ok(chains) => seen.nft.extend(chains),
             Err(e) => seen.unread.push(format!("nftables: {e}")),
         }
@@ -129,7 +137,11 @@ fn look(nft: bool) -> Seen {
 
 /// Virtual services stand on lines that name their protocol.
 fn lists_services(text: &str) -> bool {
-    text.lines().any(|l| ["TCP ", "UDP ", "SCTP ", "FWM "].iter().any(|p| l.starts_with(p)))
+    text.lines().any(|l| {
+        ["TCP ", "UDP ", "SCTP ", "FWM "]
+            .iter()
+            .any(|p| l.starts_with(p))
+    })
 }
 
 /// `struct nfgenmsg`, 4 bytes, then the chain's attributes.
@@ -172,7 +184,8 @@ fn legacy() -> io::Result<bool> {
 }
 
 fn judge(seen: &Seen) -> Proxy {
-    let has = |table: &str, chain: &str| seen.nft.iter().any(|(t, c)| &**t == table && &**c == chain);
+    let has =
+        |table: &str, chain: &str| seen.nft.iter().any(|(t, c)| &**t == table && &**c == chain);
     let nftables = seen.nft.iter().any(|(table, _)| &**table == "kube-proxy");
     let nft = has("nat", "KUBE-SERVICES");
     // IPVS mode keeps KUBE-SERVICES for what must be masqueraded.
@@ -211,34 +224,92 @@ mod tests {
     use super::*;
 
     fn chains(names: &[(&str, &str)]) -> BTreeSet<(Arc<str>, Arc<str>)> {
-        names.iter().map(|(t, c)| (Arc::from(*t), Arc::from(*c))).collect()
+        names
+            .iter()
+            .map(|(t, c)| (Arc::from(*t), Arc::from(*c)))
+            .collect()
     }
 
     #[track_caller]
     fn check(seen: &Seen, mode: Mode, noted: bool) {
         let proxy = judge(seen);
-        assert_eq!((proxy.mode, proxy.note.is_some()), (mode, noted), "{proxy:?}");
+        assert_eq!(
+            (proxy.mode, proxy.note.is_some()),
+            (mode, noted),
+            "{proxy:?}"
+        );
     }
 
     #[test]
     fn each_mode_has_its_mark() {
         let nft = || chains(&[("nat", "KUBE-SERVICES"), ("filter", "FORWARD")]);
-        check(&Seen { nft: nft(), ..Seen::default() }, Mode::IptablesNft, false);
+        check(
+            &Seen {
+                nft: nft(),
+                ..Seen::default()
+            },
+            Mode::IptablesNft,
+            false,
+        );
         let tables = chains(&[("kube-proxy", "services")]);
-        check(&Seen { nft: tables, ..Seen::default() }, Mode::Nftables, false);
-        check(&Seen { legacy: true, ..Seen::default() }, Mode::IptablesLegacy, false);
-        check(&Seen { ipvs_device: true, nft: nft(), ..Seen::default() }, Mode::Ipvs, true);
-        check(&Seen { legacy: true, nft: nft(), ..Seen::default() }, Mode::IptablesNft, true);
+        check(
+            &Seen {
+                nft: tables,
+                ..Seen::default()
+            },
+            Mode::Nftables,
+            false,
+        );
+        check(
+            &Seen {
+                legacy: true,
+                ..Seen::default()
+            },
+            Mode::IptablesLegacy,
+            false,
+        );
+        check(
+            &Seen {
+                ipvs_device: true,
+                nft: nft(),
+                ..Seen::default()
+            },
+            Mode::Ipvs,
+            true,
+        );
+        check(
+            &Seen {
+                legacy: true,
+                nft: nft(),
+                ..Seen::default()
+            },
+            Mode::IptablesNft,
+            true,
+        );
     }
 
     #[test]
     fn nothing_found_is_told_from_nothing_read() {
         check(&Seen::default(), Mode::None, true);
         let unread = vec!["nftables: Operation not permitted".to_owned()];
-        check(&Seen { unread, ..Seen::default() }, Mode::Unknown, true);
+        check(
+            &Seen {
+                unread,
+                ..Seen::default()
+            },
+            Mode::Unknown,
+            true,
+        );
         // A chain of that name in another table is not kube-proxy's.
         let nft = chains(&[("filter", "KUBE-SERVICES")]);
-        check(&Seen { nft, ..Seen::default() }, Mode::None, true);
+        check(
+            &Seen {
+                nft,
+                ..Seen::default()
+            },
+            Mode::None,
+            true,
+        );
     }
 
     #[test]

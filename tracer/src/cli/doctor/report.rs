@@ -80,12 +80,18 @@ pub(super) struct Report {
 }
 
 /// Puts the parts together.
-pub(super) fn build(kernel: Kernel, hooks: Vec<Hook>, nodes: Vec<Node>, skipped: Vec<String>, deep: bool) -> Report {
-    let verdict = verdict(&kernel, &hooks, &nodes, deep);
+pub(super) fn build(
+    kernel: &Kernel,
+    hooks: Vec<Hook>,
+    nodes: Vec<Node>,
+    skipped: Vec<String>,
+    deep: bool,
+) -> Report {
+    let verdict = verdict(kernel, &hooks, &nodes, deep);
     Report {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION"),
-        kernel: kernel::checks(&kernel),
+        kernel: kernel::checks(kernel),
         hooks,
         nodes,
         skipped,
@@ -102,7 +108,11 @@ fn verdict(kernel: &Kernel, hooks: &[Hook], nodes: &[Node], deep: bool) -> Verdi
             summary: format!("tracer follow cannot work here: {reason}"),
         };
     }
-    let tc = if kernel.tcx == Some(true) { "TCX" } else { "clsact" };
+    let tc = if kernel.tcx == Some(true) {
+        "TCX"
+    } else {
+        "clsact"
+    };
     let interfaces: usize = nodes.iter().map(Node::watchable).sum();
     let wanted: Vec<&Hook> = hooks.iter().filter(|h| deep || !h.deep).collect();
     let there = wanted.iter().filter(|h| h.state == State::Ok).count();
@@ -112,11 +122,14 @@ fn verdict(kernel: &Kernel, hooks: &[Hook], nodes: &[Node], deep: bool) -> Verdi
         nodes.len(),
         plural(nodes.len(), "node", "nodes")
     )];
-    if !kernel.kprobes {
-        parts.push("the drop tracepoint".to_owned());
-        parts.push("no function hooks: rewrites, conntrack entries and encapsulation are worked out".to_owned());
+    if kernel.kprobes {
+        parts.push(format!("{there} of {} hooks in the kernel", wanted.len()));
     } else {
-        parts.push(format!("{there} of {} function hooks", wanted.len()));
+        parts.push("the drop tracepoint".to_owned());
+        parts.push(
+            "no function hooks: rewrites, conntrack entries and encapsulation are worked out"
+                .to_owned(),
+        );
     }
     parts.push(match kernel.reasons {
         Some(n) if n > 0 => "drop reasons by name".to_owned(),
@@ -136,7 +149,10 @@ fn blocker(kernel: &Kernel, nodes: &[Node]) -> Option<String> {
         return Some(why.clone());
     }
     if kernel.lockdown.as_deref() == Some("confidentiality") {
-        return Some("the kernel is locked down (confidentiality) and lets no eBPF program read its memory".to_owned());
+        return Some(
+            "the kernel is locked down (confidentiality) and lets no eBPF program read its memory"
+                .to_owned(),
+        );
     }
     if kernel.symbols.is_none() {
         return Some("/proc/kallsyms cannot be read; run as root with /proc mounted".to_owned());
@@ -148,7 +164,10 @@ fn blocker(kernel: &Kernel, nodes: &[Node]) -> Option<String> {
         );
     }
     if nodes.iter().all(|n| n.watchable() == 0) {
-        return Some("no node here has an interface to watch (uplink, tunnel, bridge or pod's veth)".to_owned());
+        return Some(
+            "no node here has an interface to watch (uplink, tunnel, bridge or pod's veth)"
+                .to_owned(),
+        );
     }
     None
 }
@@ -173,7 +192,9 @@ mod tests {
         let verdict = told(&healthy(), &[node("worker")]);
         assert!(verdict.can_follow);
         assert!(
-            verdict.summary.starts_with("tracer follow will work here, with: tc (TCX) on 3 interfaces of 1 node;"),
+            verdict.summary.starts_with(
+                "tracer follow will work here, with: tc (TCX) on 3 interfaces of 1 node;"
+            ),
             "{}",
             verdict.summary
         );
@@ -185,7 +206,10 @@ mod tests {
         (kernel.kprobes, kernel.tcx) = (false, Some(false));
         let verdict = told(&kernel, &[node("worker")]);
         assert!(verdict.can_follow);
-        assert!(verdict.summary.contains("tc (clsact)") && verdict.summary.contains("no function hooks"));
+        assert!(
+            verdict.summary.contains("tc (clsact)")
+                && verdict.summary.contains("no function hooks")
+        );
     }
 
     #[test]
@@ -197,7 +221,11 @@ mod tests {
         kernel.lockdown = Some("confidentiality".to_owned());
         assert!(told(&kernel, &nodes).summary.contains("locked down"));
         kernel.btf = Err("no BTF at /x".to_owned());
-        assert!(told(&kernel, &nodes).summary.ends_with("cannot work here: no BTF at /x"));
+        assert!(
+            told(&kernel, &nodes)
+                .summary
+                .ends_with("cannot work here: no BTF at /x")
+        );
         kernel.privileges = Some("not permitted: ...".to_owned());
         let verdict = told(&kernel, &nodes);
         assert!(!verdict.can_follow && verdict.summary.ends_with("not permitted: ..."));
@@ -208,6 +236,10 @@ mod tests {
         assert!(told(&healthy(), &[]).summary.contains("--netns NAME=PATH"));
         let mut bare = node("worker");
         bare.interfaces.clear();
-        assert!(told(&healthy(), &[bare]).summary.contains("no node here has an interface"));
+        assert!(
+            told(&healthy(), &[bare])
+                .summary
+                .contains("no node here has an interface")
+        );
     }
 }

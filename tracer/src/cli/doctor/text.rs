@@ -26,7 +26,12 @@ struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    fn open(out: &'a mut dyn Write, color: bool, heading: &str, labels: &[&str]) -> io::Result<Self> {
+    fn open(
+        out: &'a mut dyn Write,
+        color: bool,
+        heading: &str,
+        labels: &[&str],
+    ) -> io::Result<Self> {
         let heading = clean(heading);
         if color {
             writeln!(out, "\x1b[1m{heading}\x1b[0m")?;
@@ -101,7 +106,12 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Writes the report. `deep`: list the hooks of `--deep`, too.
-pub(super) fn write(out: &mut dyn Write, report: &Report, deep: bool, color: bool) -> io::Result<()> {
+pub(super) fn write(
+    out: &mut dyn Write,
+    report: &Report,
+    deep: bool,
+    color: bool,
+) -> io::Result<()> {
     let labels: Vec<&str> = report.kernel.iter().map(|c| c.what).collect();
     let mut section = Section::open(out, color, "kernel", &labels)?;
     for check in &report.kernel {
@@ -118,7 +128,11 @@ pub(super) fn write(out: &mut dyn Write, report: &Report, deep: bool, color: boo
         let mut section = Section::open(out, color, "hooks of --deep", &[])?;
         let state = if there > 0 { State::Ok } else { State::Missing };
         let total = costly.len();
-        section.line(Some(state), "", &format!("{there} of {total}; `tracer doctor --deep` lists them"))?;
+        section.line(
+            Some(state),
+            "",
+            &format!("{there} of {total}; `tracer doctor --deep` lists them"),
+        )?;
     }
     for found in &report.nodes {
         writeln!(out)?;
@@ -126,12 +140,17 @@ pub(super) fn write(out: &mut dyn Write, report: &Report, deep: bool, color: boo
     }
     if !report.skipped.is_empty() {
         writeln!(out)?;
-        let mut section = Section::open(out, color, "namespaces that could not be looked into", &[])?;
+        let mut section =
+            Section::open(out, color, "namespaces that could not be looked into", &[])?;
         for line in report.skipped.iter().take(PODS) {
             section.line(Some(State::Unknown), "", line)?;
         }
         if report.skipped.len() > PODS {
-            section.line(None, "", &format!("and {} more", report.skipped.len() - PODS))?;
+            section.line(
+                None,
+                "",
+                &format!("and {} more", report.skipped.len() - PODS),
+            )?;
         }
     }
     writeln!(out)?;
@@ -151,7 +170,11 @@ fn hooks(out: &mut dyn Write, color: bool, heading: &str, hooks: &[&Hook]) -> io
             continue;
         }
         told.push(hook);
-        let names: Vec<&str> = hooks.iter().filter(|h| alike(h)).map(|h| h.target).collect();
+        let names: Vec<&str> = hooks
+            .iter()
+            .filter(|h| alike(h))
+            .map(|h| h.target)
+            .collect();
         section.line(Some(hook.state), "", &names.join(", "))?;
         match (&hook.why, hook.cost) {
             (Some(why), Some(cost)) if hook.state != State::Note => {
@@ -170,22 +193,41 @@ fn node(out: &mut dyn Write, color: bool, node: &Node) -> io::Result<()> {
     let mut section = Section::open(out, color, &heading, &labels)?;
     let list = |items: &mut dyn Iterator<Item = String>| items.collect::<Vec<_>>().join(", ");
     let addrs = list(&mut node.addrs.iter().map(ToString::to_string));
-    section.line(Some(State::Ok), "addresses", if addrs.is_empty() { "none" } else { &addrs })?;
-    let state = if node.watchable() > 0 { State::Ok } else { State::Missing };
+    section.line(
+        Some(State::Ok),
+        "addresses",
+        if addrs.is_empty() { "none" } else { &addrs },
+    )?;
+    let state = if node.watchable() > 0 {
+        State::Ok
+    } else {
+        State::Missing
+    };
     section.line(Some(state), "interfaces", &interfaces(node))?;
     let mut pods: Vec<String> = node.pods.iter().take(PODS).map(pod).collect();
     if node.pods.len() > PODS {
-        pods.push(format!("and {} more (-o json lists all)", node.pods.len() - PODS));
+        pods.push(format!(
+            "and {} more (-o json lists all)",
+            node.pods.len() - PODS
+        ));
     }
     if pods.is_empty() {
         section.line(Some(State::Note), "pods", "none found on this machine")?;
     }
     for (i, pod) in pods.iter().enumerate() {
-        let (state, label) = if i == 0 { (Some(State::Ok), "pods") } else { (None, "") };
+        let (state, label) = if i == 0 {
+            (Some(State::Ok), "pods")
+        } else {
+            (None, "")
+        };
         section.line(state, label, pod)?;
     }
     let unknown = node.cni.name.starts_with("unknown");
-    let state = if node.cni.blind.is_some() || unknown { State::Note } else { State::Ok };
+    let state = if node.cni.blind.is_some() || unknown {
+        State::Note
+    } else {
+        State::Ok
+    };
     section.line(Some(state), "CNI", &node.cni.name)?;
     if let Some(blind) = node.cni.blind {
         section.line(None, "", blind)?;
@@ -213,20 +255,37 @@ fn interfaces(node: &Node) -> String {
         (Role::Other, "not watched"),
     ];
     for (role, words) in roles {
-        let names: Vec<&str> = node.interfaces.iter().filter(|i| i.role == role).map(|i| &*i.name).collect();
-        let shown = names.get(..names.len().min(INTERFACES)).unwrap_or_default().join(", ");
+        let names: Vec<&str> = node
+            .interfaces
+            .iter()
+            .filter(|i| i.role == role)
+            .map(|i| &*i.name)
+            .collect();
+        let shown = names
+            .get(..names.len().min(INTERFACES))
+            .unwrap_or_default()
+            .join(", ");
         match names.len() {
             0 => {}
-            n if n > INTERFACES => parts.push(format!("{words} {shown} and {} more", n - INTERFACES)),
+            n if n > INTERFACES => {
+                parts.push(format!("{words} {shown} and {} more", n - INTERFACES))
+            }
             _ => parts.push(format!("{words} {shown}")),
         }
     }
-    if parts.is_empty() { "none".to_owned() } else { parts.join("; ") }
+    if parts.is_empty() {
+        "none".to_owned()
+    } else {
+        parts.join("; ")
+    }
 }
 
 fn pod(pod: &super::nodes::Pod) -> String {
     let addrs: Vec<String> = pod.addrs.iter().map(ToString::to_string).collect();
-    let name = pod.name.clone().unwrap_or_else(|| format!("netns {}", pod.netns));
+    let name = pod
+        .name
+        .clone()
+        .unwrap_or_else(|| format!("netns {}", pod.netns));
     format!("{name}  {}  on {}", addrs.join(" "), pod.interface)
 }
 
@@ -241,7 +300,13 @@ mod tests {
         let mut kernel = healthy();
         kernel.kprobes = false;
         let judged = hooks::judge(false, None, kernel.reasons);
-        let report = report::build(kernel, judged, vec![node("worker\x1b[2J")], Vec::new(), deep);
+        let report = report::build(
+            &kernel,
+            judged,
+            vec![node("worker\x1b[2J")],
+            Vec::new(),
+            deep,
+        );
         let mut out = Vec::new();
         write(&mut out, &report, deep, false).unwrap();
         String::from_utf8(out).unwrap()
@@ -253,9 +318,14 @@ mod tests {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }
         let text = text(false);
-        let columns: Vec<_> = ["172.31.0.2", "uplink eth0", "default/client", "iptables (nf_tables)"]
-            .map(|w| text.lines().find_map(|l| l.find(w)).unwrap())
-            .to_vec();
+        let columns: Vec<_> = [
+            "172.31.0.2",
+            "uplink eth0",
+            "default/client",
+            "iptables (nf_tables)",
+        ]
+        .map(|w| text.lines().find_map(|l| l.find(w)).unwrap())
+        .to_vec();
         assert!(columns.windows(2).all(|c| c[0] == c[1]), "{text}");
     }
 
@@ -269,7 +339,10 @@ mod tests {
         let text = text(false);
         assert!(text.contains("missing  kprobes"), "{text}");
         assert!(text.contains("so rewrites, conntrack entries"), "{text}");
-        assert!(text.contains("to do: use a kernel with CONFIG_KPROBES=y"), "{text}");
+        assert!(
+            text.contains("to do: use a kernel with CONFIG_KPROBES=y"),
+            "{text}"
+        );
         assert!(text.contains("OK         kfree_skb"), "{text}");
     }
 
