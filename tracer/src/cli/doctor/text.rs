@@ -268,7 +268,7 @@ fn interfaces(node: &Node) -> String {
         match names.len() {
             0 => {}
             n if n > INTERFACES => {
-                parts.push(format!("{words} {shown} and {} more", n - INTERFACES))
+                parts.push(format!("{words} {shown} and {} more", n - INTERFACES));
             }
             _ => parts.push(format!("{words} {shown}")),
         }
