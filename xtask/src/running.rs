@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 /// How long a program may take to get ready; under emulation everything takes long.
-const READY: Duration = Duration::from_secs(90);
+const READY: Duration = Duration::from_mins(4);
 /// How long it may take to end after SIGINT.
 const END: Duration = Duration::from_secs(30);
 /// How much of what it printed is kept.

@@ -61,14 +61,15 @@ pub(crate) fn tracer() -> Result<PathBuf> {
     find(&programs(cargo.arg("--bins"))?, "tracer")
 }
 
-/// Builds the crate tracer's benchmarks and returns those of these names.
+/// Builds the crate tracer's benchmarks, and its binary for them, and returns the programs of these names.
 pub(crate) fn benches<const N: usize>(names: [&str; N]) -> Result<[PathBuf; N]> {
     let mut cargo = process::command(
         "cargo",
         ["bench", "--no-run", "--locked", "--package", "tracer"],
     );
     for name in names {
-        cargo.args(["--bench", name]);
+        let kind = if name == "tracer" { "--bin" } else { "--bench" };
+        cargo.args([kind, name]);
     }
     let built = programs(&mut cargo)?;
     let mut paths = [const { PathBuf::new() }; N];
