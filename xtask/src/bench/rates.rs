@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{
     Plan, Programs, Spread,
     tools::{self, Tool},
-    traffic::{self, Way},
+    traffic::{self, Rate, Way},
 };
 
 /// One kind of traffic.
@@ -23,7 +23,7 @@ const MEASURES: [(Kind, Way); 4] = [
 ];
 
 /// What one round measured, in the order of [`MEASURES`].
-type Rates = [f64; MEASURES.len()];
+type Rates = [Rate; MEASURES.len()];
 
 /// Measures and prints.
 pub(super) fn run(plan: &Plan, programs: &Programs) -> Result<()> {
@@ -33,7 +33,7 @@ pub(super) fn run(plan: &Plan, programs: &Programs) -> Result<()> {
     }
     println!(
         "\n== rate of traffic ({} rounds of {:.1} s each; traffic on CPU 0, the tool on CPU 1; share of the mean of the \
-         rounds `off` before and after: median, lowest to highest)",
+         rounds `off` before and after: median, lowest to highest; by CPU time: what it would be if nothing else ran)",
         plan.rounds,
         plan.window.as_secs_f64()
     );
@@ -58,23 +58,21 @@ pub(super) fn run(plan: &Plan, programs: &Programs) -> Result<()> {
             Kind::Requests => (format!("requests of {} B", traffic::MESSAGE), "/s"),
             Kind::Bulk => ("bulk".to_owned(), "MB/s"),
         };
-        let base = Spread::of(off.iter().map(|rates| rates[m]));
+        let base = Spread::of(off.iter().map(|rates| rates[m].real));
         println!("{what}, {}: off {:.0} {unit}", way.name(), base.median);
         for (tool, rounds) in tools.iter().zip(&with) {
-            let rate = Spread::of(rounds.iter().map(|rates| rates[m]));
-            let share = Spread::of(
-                rounds
-                    .iter()
-                    .zip(off.windows(2))
-                    .map(|(rates, around)| 2.0 * rates[m] / (around[0][m] + around[1][m])),
-            );
+            let rate = Spread::of(rounds.iter().map(|rates| rates[m].real));
+            let share = |of: fn(&Rate) -> f64| {
+                Spread::of(rounds.iter().zip(off.windows(2)).map(|(rates, around)| {
+                    2.0 * of(&rates[m]) / (of(&around[0][m]) + of(&around[1][m]))
+                }))
+            };
             println!(
-                "  {:<22} {:>8.0} {unit:<5} {:>6.1} %  ({:.1} to {:.1})",
+                "  {:<22} {:>8.0} {unit:<5} {}   by CPU time {}",
                 tool.name(),
                 rate.median,
-                share.median * 100.0,
-                share.lowest * 100.0,
-                share.highest * 100.0
+                percent(&share(|rate| rate.real)),
+                percent(&share(|rate| rate.cpu)),
             );
         }
     }
@@ -88,6 +86,15 @@ pub(super) fn run(plan: &Plan, programs: &Programs) -> Result<()> {
     }
     println!("aim for traffic that is not followed: {}", plan.rate_aim);
     Ok(())
+}
+
+fn percent(share: &Spread) -> String {
+    format!(
+        "{:>6.1} % ({:.1} to {:.1})",
+        share.median * 100.0,
+        share.lowest * 100.0,
+        share.highest * 100.0
+    )
 }
 
 /// One round of all kinds of traffic.
