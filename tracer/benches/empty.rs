@@ -4,8 +4,8 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use aya::programs::SchedClassifier;
-use aya::programs::tc::{NlOptions, SchedClassifierLinkId, TcAttachOptions, TcAttachType};
+use aya::programs::tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcAttachType};
+use aya::programs::{Link as _, SchedClassifier};
 use aya::{EbpfLoader, include_bytes_aligned};
 use tracer::netns::{self, NetNs};
 use tracer::probe::leftover;
@@ -20,7 +20,7 @@ const EMPTY: &str = "tracer_empty";
 struct Place {
     ns: Arc<NetNs>,
     ifindex: u32,
-    links: Vec<SchedClassifierLinkId>,
+    links: Vec<SchedClassifierLink>,
     /// Whether the clsact qdisc is ours.
     qdisc: bool,
 }
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let _inside = netns::enter(&place.ns)?;
         for link in place.links {
             // The interface may be gone, and the filter with it.
-            let _ = program.detach(link);
+            let _ = link.detach();
         }
         if place.qdisc {
             leftover::remove_clsact_if_empty(place.ifindex);
@@ -103,7 +103,8 @@ fn attach(
                 )?
             }
         };
-        place.links.push(link);
+        // Kept here, for the program tells its links apart by interface index, which another namespace has too.
+        place.links.push(program.take_link(link)?);
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ impl Plan {
             rounds,
             window: Duration::from_millis(millis),
             starts,
-            events: if quick { 250_000 } else { 1_000_000 },
+            events: if quick { 100_000 } else { 1_000_000 },
             rate_aim,
             ready_aim,
         }
