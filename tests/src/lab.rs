@@ -15,6 +15,7 @@
 pub mod client;
 pub mod command;
 pub mod dns;
+mod extra;
 pub mod inventory;
 pub mod netns;
 mod network;
@@ -39,6 +40,8 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use state::{Process, State};
+
+pub use extra::{ExtraPod, extra_pod};
 
 /// How iptables talks to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

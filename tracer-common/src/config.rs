@@ -1,6 +1,8 @@
 //! What user space tells the programs before they run: kernel offsets, the
 //! request's filter, switches; and the counters they report back.
 
+use crate::tuple::Addr;
+
 /// An offset that this kernel's BTF does not have.
 pub const NONE: u32 = u32::MAX;
 
@@ -133,9 +135,9 @@ pub const HAS_DST: u8 = 2;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterRule {
     /// The client's address, IPv4-mapped.
-    pub src: [u8; 16],
+    pub src: Addr,
     /// The server's address as the client sees it, IPv4-mapped.
-    pub dst: [u8; 16],
+    pub dst: Addr,
     /// The server's port, 0 for any.
     pub dport: u16,
     /// IP protocol, 0 for any.

@@ -1,6 +1,6 @@
 //! Records in the ring buffer: a fixed header, then a payload by kind.
 
-use crate::tuple::Tuple;
+use crate::tuple::{Addr, Tuple};
 
 /// What an event's payload is. Explicit ids: recordings of raw events and
 /// counters refer to them.
@@ -121,9 +121,9 @@ pub struct Packet {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tunnel {
     /// Outer source, IPv4-mapped.
-    pub src: [u8; 16],
+    pub src: Addr,
     /// Outer destination, IPv4-mapped.
-    pub dst: [u8; 16],
+    pub dst: Addr,
     /// Outer UDP source port, 0 for IP-in-IP.
     pub sport: u16,
     /// Outer UDP destination port, 0 for IP-in-IP.
@@ -161,7 +161,7 @@ pub struct NatEvent {
     /// Before the rewrite; after it in `NAT_DONE`.
     pub packet: Packet,
     /// Address that the conntrack entry says to write, IPv4-mapped.
-    pub to_addr: [u8; 16],
+    pub to_addr: Addr,
     /// Conntrack entry.
     pub ct: u64,
     /// Port that the entry says to write.
@@ -171,9 +171,7 @@ pub struct NatEvent {
     /// `enum ip_conntrack_dir`: 0 original, 1 reply.
     pub ct_dir: u8,
     /// 1 where `nf_nat_masquerade_ipv4` or `_ipv6` chose the translation.
-    pub masquerade: u8,
-    /// Always zero.
-    pub pad: [u8; 3],
+    pub masquerade: u32,
 }
 
 /// A conntrack entry, 152 bytes.
@@ -195,12 +193,12 @@ pub struct ConntrackEvent {
     /// Conntrack zone.
     pub zone: u16,
     /// 1 where `nf_nat_masquerade_ipv4` or `_ipv6` chose the translation.
-    pub masquerade: u8,
+    pub masquerade: u16,
     /// Always zero.
-    pub pad: [u8; 5],
+    pub pad: u32,
 }
 
-/// What `nf_nat_setup_info` was asked to do, 136 bytes.
+/// What `nf_nat_setup_info` was asked to do, 120 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NatRangeEvent {
@@ -209,7 +207,7 @@ pub struct NatRangeEvent {
     /// The connection's original tuple.
     pub original: Tuple,
     /// `nf_nat_range2.min_addr`, IPv4-mapped.
-    pub min_addr: [u8; 16],
+    pub min_addr: Addr,
     /// Address of the conntrack entry.
     pub ct: u64,
     /// `NF_NAT_RANGE_*` bits, `include/uapi/linux/netfilter/nf_nat.h`.
@@ -220,8 +218,6 @@ pub struct NatRangeEvent {
     pub manip: u8,
     /// 1 where a MASQUERADE target asked.
     pub masquerade: u8,
-    /// Always zero.
-    pub pad: [u8; 16],
 }
 
 /// A dropped packet, 128 bytes.
@@ -277,7 +273,7 @@ pub struct AnswerEvent {
     pub pad: u32,
 }
 
-/// A verdict of a netfilter hook or of one table, 160 bytes.
+/// A verdict of a netfilter hook or of one table, 152 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HookEvent {
@@ -286,7 +282,7 @@ pub struct HookEvent {
     /// The packet at entry.
     pub packet: Packet,
     /// Name of the table (`TABLE`), NUL-padded.
-    pub table: [u8; 16],
+    pub table: [u64; 2],
     /// What the function returned.
     pub verdict: i32,
     /// Input interface, 0 where none.
@@ -301,10 +297,10 @@ pub struct HookEvent {
     pub has_mark_after: u8,
     /// Always zero.
     pub pad: u8,
-    /// Name of the base chain (nft only), NUL-padded, cut at 12 bytes.
-    pub chain: [u8; 12],
     /// `skb->mark` at return.
     pub mark_after: u32,
+    /// Always zero.
+    pub pad4: u32,
 }
 
 /// An immediate verdict of an nft rule: jump, goto, accept, drop, 96 bytes.
@@ -314,7 +310,7 @@ pub struct ChainEvent {
     /// Common part.
     pub header: Header,
     /// Target chain of a jump or goto, NUL-padded.
-    pub chain: [u8; 32],
+    pub chain: [u64; 4],
     /// The rule's expression.
     pub expr: u64,
     /// Verdict code: `NF_*`, or `NFT_JUMP` (-3), `NFT_GOTO` (-4), ...
@@ -332,17 +328,17 @@ pub struct RouteEvent {
     /// The packet.
     pub packet: Packet,
     /// Next hop, zero where the destination is on the link.
-    pub gateway: [u8; 16],
+    pub gateway: Addr,
     /// Output interface.
     pub out_ifindex: u32,
     /// `RTN_*`, `include/uapi/linux/rtnetlink.h`; 0 where unknown.
     pub rt_type: u32,
     /// Always zero.
-    pub pad: [u8; 8],
+    pub pad: u64,
 }
 
 /// The largest record.
-pub const MAX_EVENT: usize = size_of::<HookEvent>();
+pub const MAX_EVENT: usize = size_of::<PacketEvent>();
 
 #[cfg(test)]
 mod tests {
@@ -356,10 +352,10 @@ mod tests {
         assert_eq!(size_of::<PacketEvent>(), 152);
         assert_eq!(size_of::<NatEvent>(), 144);
         assert_eq!(size_of::<ConntrackEvent>(), 152);
-        assert_eq!(size_of::<NatRangeEvent>(), 136);
+        assert_eq!(size_of::<NatRangeEvent>(), 120);
         assert_eq!(size_of::<DropEvent>(), 128);
         assert_eq!(size_of::<AnswerEvent>(), 128);
-        assert_eq!(size_of::<HookEvent>(), 160);
+        assert_eq!(size_of::<HookEvent>(), 152);
         assert_eq!(size_of::<ChainEvent>(), 96);
         assert_eq!(size_of::<RouteEvent>(), 144);
         assert!(MAX_EVENT <= 160);

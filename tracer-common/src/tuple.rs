@@ -18,24 +18,28 @@ pub mod proto {
     pub const SCTP: u8 = 132;
 }
 
-/// A five-tuple, 40 bytes. IPv4 addresses are IPv4-mapped (`::ffff:a.b.c.d`,
-/// RFC 4291 section 2.5.5.2), ports are in host order. ICMP echo carries its
+/// An IP address: the 16 bytes as on the wire, in two words, so that the BPF
+/// backend copies and compares it without calling memcpy and memcmp (a call
+/// inside the program, which old verifiers cannot look through). IPv4 addresses
+/// are IPv4-mapped (`::ffff:a.b.c.d`, RFC 4291 section 2.5.5.2).
+pub type Addr = [u64; 2];
+
+/// A five-tuple, 40 bytes. Ports are in host order. ICMP echo carries its
 /// identifier in both ports, so that request and reply invert into each other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tuple {
     /// Source address.
-    pub src: [u8; 16],
+    pub src: Addr,
     /// Destination address.
-    pub dst: [u8; 16],
+    pub dst: Addr,
     /// Source port, or the ICMP echo identifier.
     pub sport: u16,
     /// Destination port, or the ICMP echo identifier.
     pub dport: u16,
-    /// IP protocol number.
-    pub proto: u8,
-    /// Always zero: the tuple is a map key, every byte counts.
-    pub pad: [u8; 3],
+    /// IP protocol number. A word of its own, so that no padding is left: the
+    /// tuple is a map key, and clearing odd bytes would be a call to memset.
+    pub proto: u32,
 }
 
 impl Tuple {
@@ -49,7 +53,6 @@ impl Tuple {
             sport: self.dport,
             dport: self.sport,
             proto: self.proto,
-            pad: [0; 3],
         }
     }
 
@@ -59,32 +62,63 @@ impl Tuple {
     #[inline(always)]
     #[must_use]
     pub fn bloom_slot(&self) -> u32 {
-        let word = |a: &[u8; 16], at: usize| {
-            u32::from_ne_bytes([a[at], a[at + 1], a[at + 2], a[at + 3]])
+        // IPv4 differs in the last half word only, IPv6 in all of them.
+        let fold = |a: &Addr| {
+            let w = a[0] ^ a[1];
+            (w ^ (w >> 32)) as u32
         };
-        // IPv4 differs in the last word only, IPv6 in all of them.
-        let src = word(&self.src, 12) ^ word(&self.src, 4) ^ word(&self.src, 0);
-        let dst = word(&self.dst, 12) ^ word(&self.dst, 4) ^ word(&self.dst, 0);
+        let (src, dst) = (fold(&self.src), fold(&self.dst));
         let src = src.wrapping_mul(0x9e37_79b1) ^ (self.sport as u32).wrapping_mul(0x85eb_ca6b);
         let dst = dst.wrapping_mul(0x9e37_79b1) ^ (self.dport as u32).wrapping_mul(0x85eb_ca6b);
-        let h = (src.wrapping_add(dst)).wrapping_mul(0xc2b2_ae35) ^ (self.proto as u32);
+        let h = (src.wrapping_add(dst)).wrapping_mul(0xc2b2_ae35) ^ self.proto;
         (h ^ (h >> 15)) & (crate::BLOOM_SLOTS - 1)
     }
 }
 
-/// Puts an IPv4 address, as its four bytes on the wire, into the 16-byte form.
+/// An address from its 16 bytes.
 #[inline(always)]
 #[must_use]
-pub const fn mapped(v4: [u8; 4]) -> [u8; 16] {
+pub const fn from_bytes(b: [u8; 16]) -> Addr {
     [
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, v4[0], v4[1], v4[2], v4[3],
+        u64::from_ne_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
+        u64::from_ne_bytes([b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]]),
     ]
 }
 
+/// The 16 bytes of an address.
+#[inline(always)]
+#[must_use]
+pub const fn to_bytes(a: Addr) -> [u8; 16] {
+    let (h, l) = (a[0].to_ne_bytes(), a[1].to_ne_bytes());
+    [
+        h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7], l[0], l[1], l[2], l[3], l[4], l[5], l[6],
+        l[7],
+    ]
+}
+
+/// What stands before an IPv4 address in its mapped form.
+const MAPPED: u64 = u64::from_ne_bytes([0, 0, 0xff, 0xff, 0, 0, 0, 0]);
+
+/// Puts an IPv4 address, as a word in network order, into the 16-byte form.
+#[inline(always)]
+#[must_use]
+pub const fn mapped(v4_be: u32) -> Addr {
+    let shift = if cfg!(target_endian = "little") { 32 } else { 0 };
+    [0, MAPPED | (v4_be as u64) << shift]
+}
+
+/// Whether an address is an IPv4-mapped one.
+#[inline(always)]
+#[must_use]
+pub const fn is_mapped(a: &Addr) -> bool {
+    let mask = u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);
+    a[0] == 0 && a[1] & mask == MAPPED
+}
+
 /// From the client to the server.
-pub const DIR_REQUEST: u8 = 0;
+pub const DIR_REQUEST: u64 = 0;
 /// From the server to the client.
-pub const DIR_REPLY: u8 = 1;
+pub const DIR_REPLY: u64 = 1;
 
 /// What a followed tuple belongs to, 16 bytes.
 #[repr(C)]
@@ -94,9 +128,19 @@ pub struct Tag {
     /// left by six bits, with the CPU number below; never zero.
     pub flow: u64,
     /// [`DIR_REQUEST`] or [`DIR_REPLY`].
-    pub dir: u8,
-    /// Always zero.
-    pub pad: [u8; 7],
+    pub dir: u64,
+}
+
+impl Tag {
+    /// The tag of the other direction.
+    #[inline(always)]
+    #[must_use]
+    pub const fn back(self) -> Self {
+        Self {
+            flow: self.flow,
+            dir: self.dir ^ 1,
+        }
+    }
 }
 
 #[cfg(feature = "user")]
@@ -112,12 +156,11 @@ mod tests {
 
     fn tuple(a: u8, b: u8) -> Tuple {
         Tuple {
-            src: mapped([10, 244, 80, a]),
-            dst: mapped([10, 98, 235, b]),
+            src: mapped(u32::from_ne_bytes([10, 244, 80, a])),
+            dst: mapped(u32::from_ne_bytes([10, 98, 235, b])),
             sport: 45_266,
             dport: 80,
-            proto: proto::TCP,
-            pad: [0; 3],
+            proto: u32::from(proto::TCP),
         }
     }
 
@@ -125,6 +168,16 @@ mod tests {
     fn layout_is_pinned() {
         assert_eq!(size_of::<Tuple>(), 40);
         assert_eq!(size_of::<Tag>(), 16);
+    }
+
+    #[test]
+    fn addresses_keep_their_bytes() {
+        let v4 = mapped(u32::from_ne_bytes([10, 244, 80, 65]));
+        let bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 244, 80, 65];
+        assert_eq!(to_bytes(v4), bytes);
+        assert_eq!(from_bytes(bytes), v4);
+        assert!(is_mapped(&v4));
+        assert!(!is_mapped(&from_bytes([0xfd; 16])));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tracer_common::{
     BLOOM_SLOTS, MAX_FILTER_RULES, SKB_SLOTS,
     config::{Counter, FilterRule, HAS_DST, HAS_SRC},
     event::Packet,
-    tuple::{DIR_REPLY, DIR_REQUEST, Tag, Tuple, proto},
+    tuple::{Addr, DIR_REPLY, DIR_REQUEST, Tag, Tuple, proto},
 };
 
 use crate::{BLOOM, CONFIG, FILTER, FRAGMENTS, SLOTS, TAGS, emit};
@@ -26,17 +26,16 @@ pub(crate) struct Slot {
     ack: u32,
     payload_len: u32,
     ip_id: u32,
-    proto: u8,
-    dir: u8,
-    pad: [u8; 6],
+    proto: u32,
+    dir: u32,
 }
 
 /// A datagram whose first fragment was followed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct FragmentKey {
-    src: [u8; 16],
-    dst: [u8; 16],
+    src: Addr,
+    dst: Addr,
     id: u32,
     proto: u32,
 }
@@ -62,7 +61,7 @@ fn slot_index(skb: u64) -> u32 {
 }
 
 /// The tag of a tuple, if it has one.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn tag(tuple: &Tuple) -> Option<Tag> {
     let hint = BLOOM.get(tuple.bloom_slot() & (BLOOM_SLOTS - 1))?;
     if *hint == 0 {
@@ -73,14 +72,14 @@ pub(crate) fn tag(tuple: &Tuple) -> Option<Tag> {
 }
 
 /// Tags a tuple and its inverse; `inverse` is room for the latter.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn set_tag(tuple: &Tuple, tag: Tag, inverse: &mut Tuple) {
     *inverse = tuple.inverse();
     if let Some(hint) = BLOOM.get_ptr_mut(tuple.bloom_slot() & (BLOOM_SLOTS - 1)) {
         // SAFETY: a byte of the map's value; setting it twice is harmless.
         unsafe { *hint = 1 };
     }
-    let back = Tag { flow: tag.flow, dir: tag.dir ^ 1, pad: [0; 7] };
+    let back = tag.back();
     if TAGS.insert(tuple, &tag, 0).is_err() || TAGS.insert(&*inverse, &back, 0).is_err() {
         emit::count(Counter::TagFailed);
     }
@@ -97,7 +96,7 @@ fn new_flow() -> u64 {
 
 /// Compares all that a rule gives, in one direction.
 #[inline(always)]
-fn agrees(rule: &FilterRule, src: &[u8; 16], dst: &[u8; 16], dport: u16) -> bool {
+fn agrees(rule: &FilterRule, src: &Addr, dst: &Addr, dport: u16) -> bool {
     (rule.given & HAS_SRC == 0 || rule.src == *src)
         && (rule.given & HAS_DST == 0 || rule.dst == *dst)
         && (rule.dport == 0 || rule.dport == dport)
@@ -106,22 +105,23 @@ fn agrees(rule: &FilterRule, src: &[u8; 16], dst: &[u8; 16], dport: u16) -> bool
 /// Whether the request wants this tuple, and as which direction of a flow.
 /// `tcp_flags` is `None` where the packet is not at hand: the tuple is then the
 /// original direction of a connection, and only that way round counts.
-#[inline(always)]
-pub(crate) fn wanted(tuple: &Tuple, tcp_flags: Option<u8>) -> Option<u8> {
+#[inline(never)]
+pub(crate) fn wanted(tuple: &Tuple, tcp_flags: Option<u8>) -> Option<u64> {
     // SAFETY: CONFIG is a static, replaced by user space before load.
     let n = unsafe { core::ptr::read_volatile(&raw const CONFIG.n_rules) };
+    let tcp = tuple.proto == u32::from(proto::TCP);
     for i in 0..MAX_FILTER_RULES {
         if i >= n {
             break;
         }
         let Some(rule) = FILTER.get(i) else { break };
-        if rule.proto != 0 && rule.proto != tuple.proto {
+        if rule.proto != 0 && u32::from(rule.proto) != tuple.proto {
             continue;
         }
         if agrees(rule, &tuple.src, &tuple.dst, tuple.dport) {
             // An SYN-ACK or an answer of a connection that someone else opened
             // to the followed source: not what was asked for.
-            let answers = tuple.proto == proto::TCP
+            let answers = tcp
                 && tcp_flags.is_some_and(|f| f & (SYN | ACK) == SYN | ACK);
             if !answers {
                 return Some(DIR_REQUEST);
@@ -133,9 +133,9 @@ pub(crate) fn wanted(tuple: &Tuple, tcp_flags: Option<u8>) -> Option<u8> {
             // A reply whose request was never seen. A bare SYN is none; for
             // other protocols both ends or the port must be given, lest any
             // packet to the followed source count.
-            let tcp = tuple.proto == proto::TCP && flags & (SYN | ACK) != SYN;
+            let late = tcp && flags & (SYN | ACK) != SYN;
             let exact = rule.dport != 0 || rule.given == HAS_SRC | HAS_DST;
-            if tcp || (tuple.proto != proto::TCP && exact) {
+            if late || (!tcp && exact) {
                 return Some(DIR_REPLY);
             }
         }
@@ -145,14 +145,14 @@ pub(crate) fn wanted(tuple: &Tuple, tcp_flags: Option<u8>) -> Option<u8> {
 
 /// Makes a flow of a wanted tuple.
 #[inline(always)]
-pub(crate) fn start(tuple: &Tuple, dir: u8, inverse: &mut Tuple) -> Tag {
-    let tag = Tag { flow: new_flow(), dir, pad: [0; 7] };
+pub(crate) fn start(tuple: &Tuple, dir: u64, inverse: &mut Tuple) -> Tag {
+    let tag = Tag { flow: new_flow(), dir };
     set_tag(tuple, tag, inverse);
     tag
 }
 
 /// The flow whose packet this skb was when last seen, if its marks agree.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn by_skb(skb: u64, packet: &Packet) -> Option<Tag> {
     let slot = SLOTS.get(slot_index(skb))?;
     if slot.skb != skb
@@ -167,7 +167,7 @@ pub(crate) fn by_skb(skb: u64, packet: &Packet) -> Option<Tag> {
     // SAFETY: plain helper call.
     let now = unsafe { bpf_ktime_get_boot_ns() };
     (now.wrapping_sub(slot.ts) < SLOT_NS)
-        .then_some(Tag { flow: slot.flow, dir: slot.dir, pad: [0; 7] })
+        .then_some(Tag { flow: slot.flow, dir: u64::from(slot.dir) })
 }
 
 /// Whether [`by_skb`] is worth the full parse it needs.
@@ -177,7 +177,7 @@ pub(crate) fn skb_known(skb: u64) -> bool {
 }
 
 /// Remembers which packet an skb carries.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn remember(skb: u64, packet: &Packet, tag: Tag) {
     let Some(slot) = SLOTS.get_ptr_mut(slot_index(skb)) else { return };
     // SAFETY: the map's value. Two CPUs may write one slot at once; a torn
@@ -190,7 +190,7 @@ pub(crate) fn remember(skb: u64, packet: &Packet, tag: Tag) {
         (*slot).payload_len = packet.payload_len;
         (*slot).ip_id = packet.ip_id;
         (*slot).proto = packet.tuple.proto;
-        (*slot).dir = tag.dir;
+        (*slot).dir = tag.dir as u32;
         (*slot).skb = skb;
     }
 }
@@ -201,12 +201,12 @@ fn fragment_key(packet: &Packet) -> FragmentKey {
         src: packet.tuple.src,
         dst: packet.tuple.dst,
         id: packet.ip_id,
-        proto: u32::from(packet.tuple.proto),
+        proto: packet.tuple.proto,
     }
 }
 
 /// Lets later fragments of this followed first fragment be found.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn remember_fragment(packet: &Packet, tag: Tag) {
     let key = fragment_key(packet);
     let value = Fragment {
@@ -221,7 +221,7 @@ pub(crate) fn remember_fragment(packet: &Packet, tag: Tag) {
 }
 
 /// The flow of a later fragment; fills in the first one's ports.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn by_fragment(packet: &mut Packet) -> Option<Tag> {
     // SAFETY: the value is copied at once.
     let first = unsafe { FRAGMENTS.get(&fragment_key(packet)).copied() }?;

@@ -5,6 +5,10 @@
 //! here: offsets are masked to 255, reads are at most 16 bytes wide, so the
 //! verifier needs no further proof; what lies beyond the packet's own bytes is
 //! told apart by [`Scratch::len`].
+//!
+//! The stages are functions of their own (`inline(never)`): the verifier looks
+//! for known states after each call, and with everything inlined 6.1 walks
+//! half a million instructions where thousands will do.
 
 use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_skb_load_bytes};
 use network_types::{
@@ -123,11 +127,17 @@ impl Scratch {
         let Some((start, room)) = skb::network_header(sk_buff) else {
             return false;
         };
-        if room < Ipv4Hdr::LEN as u32 {
+        // Through memory: a size that comes from the stack, where a helper put
+        // it, makes the verifier of 6.1 hold every number for significant
+        // (mark_all_scalars_precise), and no two states are alike any more.
+        // SAFETY: a field of the scratch area.
+        let n = unsafe {
+            core::ptr::write_volatile(&raw mut self.len, if room > WINDOW { WINDOW } else { room });
+            core::ptr::read_volatile(&raw const self.len)
+        };
+        if n < Ipv4Hdr::LEN as u32 || n > WINDOW {
             return false;
         }
-        let n = if room > WINDOW { WINDOW } else { room };
-        self.len = n;
         // SAFETY: n is at most WINDOW, which the area holds; the helper checks
         // the source.
         unsafe {
@@ -194,7 +204,7 @@ impl Scratch {
     }
 
     /// Skips the link-layer header at `offset`. False for anything but IP.
-    #[inline(always)]
+    #[inline(never)]
     fn link(&mut self, offset: u32) -> bool {
         self.set_l3(offset + EthHdr::LEN as u32);
         for _ in 0..2 {
@@ -217,7 +227,7 @@ impl Scratch {
         if !self.one_ip() {
             return false;
         }
-        let proto_ = self.packet.tuple.proto;
+        let proto_ = self.packet.tuple.proto as u8;
         if self.packet.frag & 0x1fff == 0 {
             let inner = if proto_ == proto::UDP {
                 is_vxlan_port(self.be16(self.l4() + 2)) && self.vxlan()
@@ -240,7 +250,7 @@ impl Scratch {
     }
 
     /// A VXLAN header behind the UDP header; moves on to the inner packet.
-    #[inline(always)]
+    #[inline(never)]
     fn vxlan(&mut self) -> bool {
         let l4 = self.l4();
         let vxlan = l4 + UdpHdr::LEN as u32;
@@ -267,7 +277,7 @@ impl Scratch {
     }
 
     /// One IP header: addresses, protocol, fragment, id, TTL.
-    #[inline(always)]
+    #[inline(never)]
     fn one_ip(&mut self) -> bool {
         let l3 = self.l3();
         let version = self.at::<u8>(l3) >> 4;
@@ -275,7 +285,6 @@ impl Scratch {
         self.packet.ip_id = 0;
         self.packet.tuple.sport = 0;
         self.packet.tuple.dport = 0;
-        self.packet.tuple.pad = [0; 3];
         if version == 4 {
             let ihl = u32::from(self.at::<u8>(l3) & 0xf) * 4;
             if ihl < Ipv4Hdr::LEN as u32 {
@@ -287,7 +296,7 @@ impl Scratch {
             // DF is of no interest here; bit 15 says "more fragments".
             self.packet.frag = (frag & 0x1fff) | ((frag & 0x2000) << 2);
             self.packet.ttl = self.at(l3 + 8);
-            self.packet.tuple.proto = self.at(l3 + 9);
+            self.packet.tuple.proto = u32::from(self.at::<u8>(l3 + 9));
             self.packet.tuple.src = mapped(self.at(l3 + 12));
             self.packet.tuple.dst = mapped(self.at(l3 + 16));
             self.set_l4(l3 + ihl);
@@ -301,7 +310,7 @@ impl Scratch {
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn one_ipv6(&mut self, l3: u32) {
         self.packet.ttl = self.at(l3 + 7);
         self.packet.tuple.src = self.at(l3 + 8);
@@ -326,14 +335,14 @@ impl Scratch {
             self.set_next(u32::from(self.at::<u8>(at)));
             self.set_l4(at + len);
         }
-        self.packet.tuple.proto = self.next() as u8;
+        self.packet.tuple.proto = self.next() & 0xff;
         let payload = u32::from(self.be16(l3 + 4));
         let headers = self.l4().wrapping_sub(l3).wrapping_sub(Ipv6Hdr::LEN as u32);
         self.set_l4_len(payload.wrapping_sub(headers));
     }
 
     /// The ports, or what stands for them.
-    #[inline(always)]
+    #[inline(never)]
     fn ports(&mut self) {
         if self.packet.frag & 0x1fff != 0 {
             self.set_flags(event::flag::LATER_FRAGMENT);
@@ -341,7 +350,7 @@ impl Scratch {
         }
         let l4 = self.l4();
         let kind: u8 = self.at(l4);
-        match self.packet.tuple.proto {
+        match self.packet.tuple.proto as u8 {
             proto::TCP | proto::UDP | proto::SCTP => {
                 self.packet.tuple.sport = self.be16(l4);
                 self.packet.tuple.dport = self.be16(l4 + 2);
@@ -377,7 +386,7 @@ impl Scratch {
             self.packet.tuple.dst = self.at(l3 + 24);
             (self.at::<u8>(l3 + 6), l3 + Ipv6Hdr::LEN as u32)
         };
-        self.packet.tuple.proto = proto_;
+        self.packet.tuple.proto = u32::from(proto_);
         if proto_ == proto::ICMP || proto_ == proto::ICMPV6 {
             self.echo_id(l4);
         } else {
@@ -388,7 +397,7 @@ impl Scratch {
 
     /// Fills in what only a match needs: sequence numbers, flags, lengths,
     /// payload hash.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn finish(&mut self) {
         let l4 = self.l4();
         let l4_len = self.l4_len();
@@ -406,7 +415,7 @@ impl Scratch {
             self.packet.ack = u32::from(self.be16(l4 + 6));
             return;
         }
-        if self.packet.tuple.proto == proto::TCP {
+        if self.packet.tuple.proto == u32::from(proto::TCP) {
             self.packet.seq = self.be32(l4 + 4);
             self.packet.ack = self.be32(l4 + 8);
             self.packet.l4_flags = self.at(l4 + 13);
@@ -420,7 +429,7 @@ impl Scratch {
         // UDP's header, ICMP's and SCTP's common ones are told apart by what
         // they hold; all but SCTP's (12) are 8 bytes.
         self.set_next(8);
-        match self.packet.tuple.proto {
+        match self.packet.tuple.proto as u8 {
             proto::SCTP => {
                 self.packet.seq = self.be32(l4 + 4);
                 self.packet.ack = self.be32(l4 + 16);
@@ -442,7 +451,7 @@ impl Scratch {
 
     /// FNV-1a over 16 bytes, those from `n` on taken as zero. Free of branches,
     /// which would be as many states for the verifier.
-    #[inline(always)]
+    #[inline(never)]
     fn hash(&self, at: u32, n: u32) -> u32 {
         let n = if n > 16 { 16 } else { n as i32 };
         let mut hash: u32 = 0x811c_9dc5;

@@ -89,7 +89,7 @@ pub(crate) fn net_inum(net: u64) -> u32 {
 }
 
 /// Namespace and index of a `struct net_device`.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn dev_place(dev: u64) -> Place {
     if dev == 0 {
         return Place { netns: 0, ifindex: 0 };
@@ -102,7 +102,7 @@ pub(crate) fn dev_place(dev: u64) -> Place {
 
 /// Where an skb is: its device, else its socket's namespace (before output has
 /// given it a device).
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn place(skb: u64) -> Place {
     let dev: u64 = field(skb, off!(skb_dev)).unwrap_or(0);
     if dev != 0 {
@@ -136,7 +136,7 @@ pub(crate) fn conntrack(skb: u64) -> Option<(u64, u8)> {
 ///
 /// Into memory of the caller's choice, because a handful of tuples would fill
 /// the 512 bytes of a program's stack.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn ct_tuple(ct: u64, dir: u64, tuple: &mut Tuple) -> Option<()> {
     // struct nf_conntrack_tuple_hash is an hlist_nulls_node and the tuple;
     // the array's stride follows from the tuple's own layout: 16 + 40.
@@ -153,9 +153,9 @@ pub(crate) fn ct_tuple(ct: u64, dir: u64, tuple: &mut Tuple) -> Option<()> {
     }
     tuple.sport = u16::from_be(field(base, off!(tuple_sport))?);
     tuple.dport = u16::from_be(field(base, off!(tuple_dport))?);
-    tuple.proto = field(base, off!(tuple_proto))?;
-    tuple.pad = [0; 3];
-    if tuple.proto == proto::ICMP || tuple.proto == proto::ICMPV6 {
+    let proto_: u8 = field(base, off!(tuple_proto))?;
+    tuple.proto = u32::from(proto_);
+    if proto_ == proto::ICMP || proto_ == proto::ICMPV6 {
         // The destination half holds type and code; the id is in the source.
         tuple.dport = tuple.sport;
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tracer_common::event as raw;
 use tracer_common::event::kind;
-use tracer_common::tuple::Tuple;
+use tracer_common::tuple::{Addr, Tuple, to_bytes};
 
 use crate::event::{Answer, Body, CtSource, CtTuple, Event, Packet};
 use crate::kallsyms::Kallsyms;
@@ -188,7 +188,7 @@ impl Decoder {
                 Body::Hook {
                     packet: packet(&event.packet, flags),
                     hook: hook_name(event.hook),
-                    table: (header.kind == kind::TABLE).then(|| self.name(&event.table)),
+                    table: (header.kind == kind::TABLE).then(|| self.name(bytes_of(&event.table))),
                     verdict: verdict_name(event.verdict, header.kind == kind::HOOK),
                     input: self.iface(header.netns, event.in_ifindex),
                     output: self.iface(header.netns, event.out_ifindex),
@@ -199,7 +199,7 @@ impl Decoder {
                 let event: raw::ChainEvent = read(bytes)?;
                 Body::Chain {
                     verdict: rule_verdict_name(event.code),
-                    chain: self.name(&event.chain),
+                    chain: self.name(bytes_of(&event.chain)),
                 }
             }
             kind::ROUTE | kind::ROUTE_ERROR => {
@@ -207,7 +207,7 @@ impl Decoder {
                 Body::Route {
                     packet: packet(&event.packet, flags),
                     dev: self.iface(header.netns, event.out_ifindex),
-                    via: (event.gateway != [0; 16]).then(|| addr(&event.gateway)),
+                    via: (event.gateway != [0; 2]).then(|| addr(&event.gateway)),
                     kind: route_type_name(event.rt_type),
                     error: header.kind == kind::ROUTE_ERROR,
                 }
@@ -342,6 +342,12 @@ fn read<T: Record>(bytes: &[u8]) -> Option<T> {
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
+/// The bytes of a name that the kernel side keeps in words.
+fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: any u64 is eight valid bytes.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}
+
 /// A record type made of integers and byte arrays.
 ///
 /// # Safety
@@ -362,8 +368,8 @@ records!(
 );
 
 /// A 16-byte address as it is meant.
-pub fn addr(bytes: &[u8; 16]) -> IpAddr {
-    let v6 = Ipv6Addr::from(*bytes);
+pub fn addr(addr: &Addr) -> IpAddr {
+    let v6 = Ipv6Addr::from(to_bytes(*addr));
     v6.to_ipv4_mapped()
         .map_or(IpAddr::V6(v6), |v4: Ipv4Addr| IpAddr::V4(v4))
 }
@@ -378,7 +384,7 @@ fn ct_tuple(tuple: &Tuple) -> CtTuple {
         sport: tuple.sport,
         dst: addr(&tuple.dst),
         dport: tuple.dport,
-        proto: tuple.proto,
+        proto: tuple.proto as u8,
     }
 }
 
@@ -388,7 +394,7 @@ fn packet(packet: &raw::Packet, flags: u16) -> Packet {
         dst: addr(&packet.tuple.dst),
         sport: packet.tuple.sport,
         dport: packet.tuple.dport,
-        proto: packet.tuple.proto,
+        proto: packet.tuple.proto as u8,
         seq: packet.seq,
         ack: packet.ack,
         payload_len: packet.payload_len,

@@ -18,7 +18,7 @@ mod spec;
 mod tests;
 
 pub use error::TargetError;
-pub use rules::to_bytes;
+pub use rules::to_addr;
 use rules::{at_port, describe, list_ports, rules};
 use spec::{DstKind, DstSpec, PortSpec};
 

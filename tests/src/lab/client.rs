@@ -14,7 +14,7 @@ use super::dns::{Answer, Question};
 use super::netns::within_or_here;
 use super::topology::DNS_SERVICE;
 
-pub use http::{Load, Options, Response, get, load};
+pub use http::{Kept, Load, Options, Response, get, load};
 
 /// How a DNS question travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -21,6 +22,8 @@ const POD_MTU: u32 = 1450;
 
 /// The interface index of the first veth end on a node or the bridge, of a kind seen on real nodes.
 const FIRST_PEER_INDEX: usize = 11;
+/// The index of the host end of a pod that comes later.
+const EXTRA_PEER_INDEX: usize = 40;
 
 /// Calico gives every host end the same hardware address...
 const HOST_END_MAC: &str = "ee:ee:ee:ee:ee:ee";
@@ -145,11 +148,7 @@ fn configure_outside(ipv6: bool) -> Result<()> {
 }
 
 fn configure_pod(pod: &Pod, ipv6: bool) -> Result<()> {
-    let mut batch = format!(
-        "link set lo up\nlink set eth0 up\naddr add {}/32 dev eth0\n\
-         route add 169.254.1.1 dev eth0 scope link\nroute add default via 169.254.1.1 dev eth0\n",
-        pod.addr
-    );
+    let mut batch = pod_batch(pod.addr);
     if ipv6 {
         line(
             &mut batch,
@@ -166,6 +165,55 @@ fn configure_pod(pod: &Pod, ipv6: bool) -> Result<()> {
     })
 }
 
+fn pod_batch(addr: Ipv4Addr) -> String {
+    format!(
+        "link set lo up\nlink set eth0 up\naddr add {addr}/32 dev eth0\n\
+         route add 169.254.1.1 dev eth0 scope link\nroute add default via 169.254.1.1 dev eth0\n"
+    )
+}
+
+/// Makes one more pod on a node that is up; IPv4 only.
+pub(super) fn add_pod(node: &str, name: &str, host_end: &str, addr: Ipv4Addr) -> Result<()> {
+    // As in make_namespaces, the ends of the veth have different indexes.
+    let batch = format!(
+        "netns add {name}\nlink add eth0 index 2 netns {name} mtu {POD_MTU} type veth \
+         peer name {host_end} index {EXTRA_PEER_INDEX} netns {node}\n"
+    );
+    program::feed("ip", &["-batch", "-"], &batch)?;
+    netns::within(node, || {
+        program::feed("ip", &["-batch", "-"], &host_end_batch(host_end, addr))?;
+        set_host_end(host_end, false)
+    })?;
+    netns::within(name, || {
+        set_ipv6(false)?;
+        program::feed("ip", &["-batch", "-"], &pod_batch(addr))
+    })
+}
+
+fn host_end_batch(host_end: &str, addr: Ipv4Addr) -> String {
+    format!(
+        "link set {host_end} mtu {POD_MTU} address {HOST_END_MAC} up\n\
+         route add {addr} dev {host_end} scope link\n"
+    )
+}
+
+fn set_host_end(host_end: &str, ipv6: bool) -> Result<()> {
+    let conf = format!("net/ipv4/conf/{host_end}");
+    for (key, value) in [
+        ("proxy_arp", "1"),
+        ("forwarding", "1"),
+        ("route_localnet", "1"),
+        ("rp_filter", "1"),
+    ] {
+        sysctl(&format!("{conf}/{key}"), value)?;
+    }
+    sysctl(&format!("net/ipv4/neigh/{host_end}/proxy_delay"), "0")?;
+    if ipv6 {
+        sysctl(&format!("net/ipv6/conf/{host_end}/proxy_ndp"), "1")?;
+    }
+    Ok(())
+}
+
 fn configure_node(node: &Node, ipv6: bool) -> Result<()> {
     let batch = node_batch(node, ipv6);
     netns::within(node.name, || {
@@ -178,19 +226,7 @@ fn configure_node(node: &Node, ipv6: bool) -> Result<()> {
             sysctl("net/ipv6/conf/all/forwarding", "1")?;
         }
         for pod in pods_on(node) {
-            let conf = format!("net/ipv4/conf/{}", pod.host_end);
-            for (key, value) in [
-                ("proxy_arp", "1"),
-                ("forwarding", "1"),
-                ("route_localnet", "1"),
-                ("rp_filter", "1"),
-            ] {
-                sysctl(&format!("{conf}/{key}"), value)?;
-            }
-            sysctl(&format!("net/ipv4/neigh/{}/proxy_delay", pod.host_end), "0")?;
-            if ipv6 {
-                sysctl(&format!("net/ipv6/conf/{}/proxy_ndp", pod.host_end), "1")?;
-            }
+            set_host_end(pod.host_end, ipv6)?;
         }
         program::feed("ip", &["-batch", "-"], &batch)?;
         program::feed("bridge", &["-batch", "-"], &fdb_batch(node))
@@ -232,14 +268,7 @@ fn node_batch(node: &Node, ipv6: bool) -> String {
             addr6,
             ..
         } = pod;
-        line(
-            &mut batch,
-            format_args!("link set {host_end} mtu {POD_MTU} address {HOST_END_MAC} up"),
-        );
-        line(
-            &mut batch,
-            format_args!("route add {addr} dev {host_end} scope link"),
-        );
+        batch += &host_end_batch(host_end, *addr);
         if ipv6 {
             line(&mut batch, format_args!("route add {addr6} dev {host_end}"));
         }

@@ -43,6 +43,17 @@ pub(super) fn allow(node: &str, addr: std::net::Ipv4Addr, allowed: bool) -> Resu
     })
 }
 
+/// Sends one more pod's packets through the chains of a pod that the node already has.
+pub(super) fn admit(node: &str, iptables: Iptables, host_end: &str, like: &str) -> Result<()> {
+    let rules = format!(
+        "*filter\n-I cali-from-wl-dispatch 1 -i {host_end} -g cali-fw-{like}\n\
+         -I cali-to-wl-dispatch 1 -o {host_end} -g cali-tw-{like}\nCOMMIT\n"
+    );
+    netns::within(node, || {
+        program::feed(iptables.restore(), &["-w", "10", "--noflush"], &rules)
+    })
+}
+
 /// Keeps the lines that are for this policy and takes the comments out.
 fn select(text: &str, policy: Policy) -> String {
     let marker = match policy {

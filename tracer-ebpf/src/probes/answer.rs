@@ -128,7 +128,7 @@ fn report(ctx: &ProbeContext, sk_buff: u64, answer: Answer) -> Option<()> {
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).packet = scratch.packet;
+        emit::put(&raw mut (*event).packet, &scratch.packet);
         (*event).info = answer.info;
         (*event).what = answer.what;
         (*event).icmp_type = answer.kind;

@@ -106,7 +106,8 @@ pub(crate) fn leave(ctx: &RetProbeContext, function: Function, into: &mut Call) 
         };
         // SAFETY: the value is copied at once; nobody else has this key.
         if let Some(call) = unsafe { CALLS.get(&key) } {
-            *into = *call;
+            // SAFETY: a map's value and the scratch area.
+            unsafe { emit::put(into, call) };
             let _ = CALLS.remove(&key);
             return Some(());
         }

@@ -22,7 +22,7 @@ pub(crate) const IP_CT_NEW: u8 = 2;
 /// The flow of a connection by its original tuple, which is left in `original`;
 /// makes one where the request asks for it. This is how a local process's
 /// connection is caught before its first packet reaches any interface.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn flow_of(ct: u64, original: &mut Tuple, inverse: &mut Tuple) -> Option<Tag> {
     skb::ct_tuple(ct, 0, original)?;
     if let Some(tag) = filter::tag(original) {
@@ -48,18 +48,13 @@ pub(crate) fn carried_new(
 
 /// Writes a conntrack record, and tags all tuples of the entry. `tag` is of the
 /// original direction.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn report(scratch: &mut Scratch, header: Header, ct: u64, tag: Tag) -> Option<()> {
     skb::ct_tuple(ct, 0, &mut scratch.ct[0])?;
     skb::ct_tuple(ct, 1, &mut scratch.ct[1])?;
     filter::set_tag(&scratch.ct[0], tag, &mut scratch.inverse);
     // The reply tuple travels against the original one.
-    let back = Tag {
-        flow: tag.flow,
-        dir: tag.dir ^ 1,
-        pad: [0; 7],
-    };
-    filter::set_tag(&scratch.ct[1], back, &mut scratch.inverse);
+    filter::set_tag(&scratch.ct[1], tag.back(), &mut scratch.inverse);
     // SAFETY: the value is copied at once.
     let masquerade = unsafe { MASQUERADED.get(&ct).copied() }.unwrap_or(0);
     // Status is a long; the bits of interest are in its low word.
@@ -71,14 +66,14 @@ pub(crate) fn report(scratch: &mut Scratch, header: Header, ct: u64, tag: Tag) -
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).original = scratch.ct[0];
-        (*event).reply = scratch.ct[1];
+        emit::put(&raw mut (*event).original, &scratch.ct[0]);
+        emit::put(&raw mut (*event).reply, &scratch.ct[1]);
         (*event).ct = ct;
         (*event).status = status;
         (*event).mark = mark;
         (*event).zone = zone;
-        (*event).masquerade = masquerade;
-        (*event).pad = [0; 5];
+        (*event).masquerade = u16::from(masquerade);
+        (*event).pad = 0;
     }
     emit::submit(entry);
     Some(())

@@ -73,10 +73,10 @@ fn try_hook(ctx: &ProbeContext) -> Option<()> {
     }
     let hook = skb::hook_state_small(state, skb::off!(hs_hook));
     let pf = skb::hook_state_small(state, skb::off!(hs_pf));
-    let packet = met.scratch.packet;
     let flags = met.scratch.all_flags();
-    let call = &mut met.scratch.call;
-    call.packet = packet;
+    let (call, packet) = (&mut met.scratch.call, &met.scratch.packet);
+    // SAFETY: two fields of the scratch area.
+    unsafe { emit::put(&raw mut call.packet, packet) };
     call.tag = met.tag;
     call.skb = sk_buff;
     call.arg = u64::from(flags);
@@ -114,22 +114,21 @@ fn verdict(ctx: &RetProbeContext, function: Function, kind: u8) -> Option<()> {
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).packet = call.packet;
-        (*event).table = [0; 16];
-        (*event).chain = [0; 12];
+        emit::put(&raw mut (*event).packet, &call.packet);
+        emit::clear(&raw mut (*event).table);
         (*event).verdict = ret;
-        (*event).in_ifindex = call.b;
-        (*event).out_ifindex = call.c;
+        let named = kind == kind::TABLE;
+        (*event).in_ifindex = if named { 0 } else { call.b };
+        (*event).out_ifindex = if named { 0 } else { call.c };
         (*event).hook = call.a as u8;
         (*event).pf = (call.a >> 8) as u8;
         (*event).has_mark_after = u8::from(alive);
         (*event).pad = 0;
         (*event).mark_after = mark;
-        if kind == kind::TABLE {
+        (*event).pad4 = 0;
+        if named {
             // `b` and `c` held the halves of a pointer to the table's name.
             let name = u64::from(call.b) | u64::from(call.c) << 32;
-            (*event).in_ifindex = 0;
-            (*event).out_ifindex = 0;
             bpf_probe_read_kernel_str((&raw mut (*event).table).cast(), 16, name as *const _);
         }
     }
@@ -143,10 +142,10 @@ fn enter_table(ctx: &ProbeContext, function: Function, sk_buff: u64, name: u64, 
     let met = meet(sk_buff)?;
     let hook = skb::hook_state_small(state, skb::off!(hs_hook));
     let pf = skb::hook_state_small(state, skb::off!(hs_pf));
-    let packet = met.scratch.packet;
     let flags = met.scratch.all_flags();
-    let call = &mut met.scratch.call;
-    call.packet = packet;
+    let (call, packet) = (&mut met.scratch.call, &met.scratch.packet);
+    // SAFETY: two fields of the scratch area.
+    unsafe { emit::put(&raw mut call.packet, packet) };
     call.tag = met.tag;
     call.skb = sk_buff;
     call.arg = u64::from(flags);
@@ -257,7 +256,7 @@ fn try_chain(ctx: &ProbeContext) -> Option<()> {
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).chain = [0; 32];
+        emit::clear(&raw mut (*event).chain);
         (*event).expr = expr;
         (*event).code = code;
         (*event).pad = 0;
@@ -300,15 +299,15 @@ fn try_route(ctx: &ProbeContext, kind: u8, v6: bool) -> Option<()> {
         return None;
     }
     let out = skb::dev_place(skb::field(dst, skb::off!(dst_dev)).unwrap_or(0)).ifindex;
-    let mut gateway = [0; 16];
+    let mut gateway = [0; 2];
     let mut rt_type = 0;
     if v6 {
-        gateway = skb::field(dst, skb::off!(rt6_gw)).unwrap_or([0; 16]);
+        gateway = skb::field(dst, skb::off!(rt6_gw)).unwrap_or([0; 2]);
     } else {
         rt_type = skb::field::<u16>(dst, skb::off!(rt_type)).map_or(0, u32::from);
         // AF_INET
         if skb::field::<u8>(dst, skb::off!(rt_gw_family)) == Some(2) {
-            gateway = mapped(skb::field(dst, skb::off!(rt_gw4)).unwrap_or([0; 4]));
+            gateway = mapped(skb::field(dst, skb::off!(rt_gw4)).unwrap_or(0));
         }
     }
     let mut entry = emit::reserve::<RouteEvent>()?;
@@ -318,11 +317,11 @@ fn try_route(ctx: &ProbeContext, kind: u8, v6: bool) -> Option<()> {
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).packet = met.scratch.packet;
+        emit::put(&raw mut (*event).packet, &met.scratch.packet);
         (*event).gateway = gateway;
         (*event).out_ifindex = out;
         (*event).rt_type = rt_type;
-        (*event).pad = [0; 8];
+        (*event).pad = 0;
     }
     emit::submit(entry);
     Some(())
@@ -337,8 +336,8 @@ fn packet_event(met: &Met, kind: u8) -> Option<()> {
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).packet = met.scratch.packet;
-        (*event).tunnel = met.scratch.tunnel;
+        emit::put(&raw mut (*event).packet, &met.scratch.packet);
+        emit::put(&raw mut (*event).tunnel, &met.scratch.tunnel);
     }
     emit::submit(entry);
     Some(())
@@ -365,8 +364,8 @@ fn try_encap(ctx: &ProbeContext) -> Option<()> {
     let dst: u32 = ctx.arg(4)?;
     let proto: u32 = ctx.arg(5)?;
     let outer = &mut met.scratch.tunnel;
-    outer.src = mapped(src.to_ne_bytes());
-    outer.dst = mapped(dst.to_ne_bytes());
+    outer.src = mapped(src);
+    outer.dst = mapped(dst);
     outer.sport = 0;
     outer.dport = 0;
     outer.vni_kind = u32::from(tunnel::IPIP) << 24;

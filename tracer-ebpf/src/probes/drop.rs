@@ -30,7 +30,7 @@ fn drop_reason(ctx: RawTracePointContext) -> i32 {
 }
 
 /// The flow of a packet met outside tc, by tuple, by fragment or by skb.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn flow_of_packet(
     scratch: &mut Scratch,
     sk_buff: u64,
@@ -102,7 +102,7 @@ fn try_drop(ctx: &RawTracePointContext, reason: u32) -> Option<()> {
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).packet = scratch.packet;
+        emit::put(&raw mut (*event).packet, &scratch.packet);
         (*event).location = location;
         (*event).reason = reason;
         (*event).stack = stack;

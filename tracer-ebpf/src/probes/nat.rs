@@ -7,7 +7,7 @@ use aya_ebpf::{
 use tracer_common::{
     config::Counter,
     event::{NatEvent, NatRangeEvent, kind},
-    tuple::mapped,
+    tuple::{Addr, is_mapped, mapped},
 };
 
 use super::{
@@ -45,7 +45,7 @@ fn try_manip(ctx: &ProbeContext, deep: bool) -> Option<()> {
     let sk_buff: u64 = ctx.arg(0)?;
     let manip: u32 = ctx.arg(2)?;
     let dir: u32 = ctx.arg(3)?;
-    tag.dir ^= (dir & 1) as u8;
+    tag.dir ^= u64::from(dir & 1);
     if !scratch.load_network(sk_buff) {
         emit::count(Counter::Truncated);
         return None;
@@ -56,9 +56,9 @@ fn try_manip(ctx: &ProbeContext, deep: bool) -> Option<()> {
     scratch.finish();
     let place = skb::place(sk_buff);
     let (len, mark) = skb::len_mark(sk_buff);
-    let packet = scratch.packet;
-    let call = &mut scratch.call;
-    call.packet = packet;
+    let (call, packet) = (&mut scratch.call, &scratch.packet);
+    // SAFETY: two fields of the scratch area.
+    unsafe { emit::put(&raw mut call.packet, packet) };
     call.tag = tag;
     call.skb = sk_buff;
     call.arg = ct;
@@ -96,19 +96,18 @@ fn submit(scratch: &mut Scratch, kind: u8) -> Option<()> {
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).packet = scratch.packet;
+        emit::put(&raw mut (*event).packet, &scratch.packet);
         if manip == 0 {
-            (*event).to_addr = scratch.ct[1].dst;
+            emit::put(&raw mut (*event).to_addr, &scratch.ct[1].dst);
             (*event).to_port = scratch.ct[1].dport;
         } else {
-            (*event).to_addr = scratch.ct[1].src;
+            emit::put(&raw mut (*event).to_addr, &scratch.ct[1].src);
             (*event).to_port = scratch.ct[1].sport;
         }
         (*event).ct = ct;
         (*event).manip = manip as u8;
         (*event).ct_dir = dir as u8;
-        (*event).masquerade = masquerade;
-        (*event).pad = [0; 3];
+        (*event).masquerade = u32::from(masquerade);
     }
     emit::submit(entry);
     Some(())
@@ -182,10 +181,10 @@ fn try_setup(ctx: &ProbeContext) -> Option<()> {
     if range_flags & MAP_IPS == 0 {
         return None;
     }
-    let mut min_addr: [u8; 16] = skb::field(range, skb::off!(range_min_addr))?;
+    let mut min_addr: Addr = skb::field(range, skb::off!(range_min_addr))?;
     let original = &scratch.ct[0];
-    if original.src[10] == 0xff && original.src[11] == 0xff {
-        min_addr = mapped([min_addr[0], min_addr[1], min_addr[2], min_addr[3]]);
+    if is_mapped(&original.src) {
+        min_addr = mapped(skb::field(range, skb::off!(range_min_addr))?);
     }
     let min_port = u16::from_be(skb::field(range, skb::off!(range_min_proto)).unwrap_or(0));
     // Every connection gets a "null binding" to its own address where no rule
@@ -207,14 +206,13 @@ fn try_setup(ctx: &ProbeContext) -> Option<()> {
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).original = scratch.ct[0];
+        emit::put(&raw mut (*event).original, &scratch.ct[0]);
         (*event).min_addr = min_addr;
         (*event).ct = ct;
         (*event).range_flags = range_flags;
         (*event).min_port = min_port;
         (*event).manip = manip as u8;
         (*event).masquerade = masquerade & u8::from(manip == 0);
-        (*event).pad = [0; 16];
     }
     emit::submit(entry);
     Some(())

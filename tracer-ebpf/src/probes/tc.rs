@@ -103,14 +103,8 @@ fn follow(scratch: &mut Scratch, sk_buff: u64, ingress: bool) -> Option<Tag> {
     if quoted {
         return None;
     }
-    let tcp = scratch.packet.tuple.proto == proto::TCP;
-    let flags = if tcp { scratch.tcp_flags() } else { 0 };
-    if let Some(dir) = filter::wanted(&scratch.packet.tuple, Some(flags)) {
-        let tag = filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse);
-        scratch.set_flags(flag::FIRST);
-        scratch.finish();
-        return Some(tag);
-    }
+    // Before the filter: after a DNAT the packet may match a request that
+    // names only the source, and is no new flow for that.
     if filter::skb_known(sk_buff) {
         scratch.finish();
         if let Some(tag) = filter::by_skb(sk_buff, &scratch.packet) {
@@ -118,6 +112,14 @@ fn follow(scratch: &mut Scratch, sk_buff: u64, ingress: bool) -> Option<Tag> {
             scratch.set_flags(flag::BY_SKB);
             return Some(tag);
         }
+    }
+    let tcp = scratch.packet.tuple.proto == u32::from(proto::TCP);
+    let flags = if tcp { scratch.tcp_flags() } else { 0 };
+    if let Some(dir) = filter::wanted(&scratch.packet.tuple, Some(flags)) {
+        let tag = filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse);
+        scratch.set_flags(flag::FIRST);
+        scratch.finish();
+        return Some(tag);
     }
     if !ingress && skb::has_flag(switch::CT_FROM_TC) {
         // Without conntrack hooks the entry that the packet carries is the
@@ -169,8 +171,8 @@ fn report(
     // SAFETY: the reserved record; every field is written.
     unsafe {
         (*event).header = header;
-        (*event).packet = scratch.packet;
-        (*event).tunnel = scratch.tunnel;
+        emit::put(&raw mut (*event).packet, &scratch.packet);
+        emit::put(&raw mut (*event).tunnel, &scratch.tunnel);
     }
     emit::submit(entry);
 }

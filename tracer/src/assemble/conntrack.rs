@@ -112,9 +112,12 @@ impl Context<'_> {
         }
         let waiting = self.core.held.remove(&at.skb)?;
         let now = at.ts;
-        waiting.into_iter().find(|h| {
+        let mut held = waiting.into_iter().find(|h| {
             self.core.points.node(&h.at.node) == node && now.saturating_sub(h.at.ts) < SKB_AGE
-        })
+        })?;
+        // Read off this observation, and shown with what else follows from it.
+        held.at.ts = now;
+        Some(held)
     }
 
     /// Makes the `conntrack-new` step, once per node.

@@ -10,7 +10,7 @@ use tracer_common::tuple::{DIR_REPLY, DIR_REQUEST, Tag, Tuple};
 use crate::conntrack::{self, Entry};
 use crate::discover::{Discovery, Names};
 use crate::event::{Body, CtSource, CtTuple, Event};
-use crate::target::{Request, to_bytes};
+use crate::target::{Request, to_addr};
 use crate::time;
 use crate::trace::Role;
 
@@ -30,12 +30,11 @@ pub(super) struct Existing {
 
 fn tuple(t: &CtTuple) -> Tuple {
     Tuple {
-        src: to_bytes(t.src),
-        dst: to_bytes(t.dst),
+        src: to_addr(t.src),
+        dst: to_addr(t.dst),
         sport: t.sport,
         dport: t.dport,
-        proto: t.proto,
-        pad: [0; 3],
+        proto: u32::from(t.proto),
     }
 }
 
@@ -102,11 +101,7 @@ pub(super) fn find(discovery: &Discovery, request: &Request, _names: &Arc<Names>
 
 impl Existing {
     fn add(&mut self, node: &Arc<str>, entry: &Entry, flow: u64, now: u64) {
-        let tag = |dir| Tag {
-            flow,
-            dir,
-            pad: [0; 7],
-        };
+        let tag = |dir| Tag { flow, dir };
         self.tags.push((tuple(&entry.original), tag(DIR_REQUEST)));
         self.tags.push((tuple(&entry.reply), tag(DIR_REPLY)));
         self.events.push(Event {

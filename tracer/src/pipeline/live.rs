@@ -290,7 +290,8 @@ impl Live {
 }
 
 /// Drops that are no end of a packet's way: copies that a bridge flooded to
-/// hosts they are not for, what a socket still held when it was closed, and
+/// hosts they are not for, what a socket still held when it was closed, an echo
+/// reply that no ping socket wanted, and
 /// anything in namespaces that are neither node nor pod.
 fn wanted(event: &Event, watcher: &Watcher, netns: u32) -> bool {
     let Body::Drop { reason, function, .. } = &event.body else {
@@ -305,6 +306,8 @@ fn wanted(event: &Event, watcher: &Watcher, netns: u32) -> bool {
     !matches!(
         &**function,
         "sk_stream_kill_queues"
+            // No ping socket: raw sockets have had their copies by then.
+            | "ping_rcv"
             | "skb_queue_purge"
             | "skb_queue_purge_reason"
             | "skb_rbtree_purge"

@@ -319,13 +319,9 @@ impl Probes {
     /// Tags a tuple and its inverse before anything runs: a connection that was
     /// there before the tool.
     pub fn tag(&mut self, tuple: &Tuple, tag: Tag) -> Result<(), ProbeError> {
-        let back = Tag {
-            dir: tag.dir ^ 1,
-            ..tag
-        };
         {
             let mut tags: HashMap<_, Tuple, Tag> = self.typed(map::TAGS)?;
-            for (tuple, tag) in [(*tuple, tag), (tuple.inverse(), back)] {
+            for (tuple, tag) in [(*tuple, tag), (tuple.inverse(), tag.back())] {
                 tags.insert(tuple, tag, 0)
                     .map_err(|e| ProbeError::Load(brief(&e)))?;
             }

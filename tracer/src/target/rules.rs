@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use tracer_common::MAX_FILTER_RULES;
 use tracer_common::config::{FilterRule, HAS_DST, HAS_SRC};
-use tracer_common::tuple::{mapped, proto};
+use tracer_common::tuple::{Addr, from_bytes, mapped, proto};
 
 use super::{Request, TargetError};
 use crate::inventory::Service;
 
 /// An address in the form that the kernel side compares.
-pub fn to_bytes(addr: IpAddr) -> [u8; 16] {
+pub fn to_addr(addr: IpAddr) -> Addr {
     match addr {
-        IpAddr::V4(v4) => mapped(v4.octets()),
-        IpAddr::V6(v6) => v6.octets(),
+        IpAddr::V4(v4) => mapped(u32::from_ne_bytes(v4.octets())),
+        IpAddr::V6(v6) => from_bytes(v6.octets()),
     }
 }
 
@@ -42,8 +42,8 @@ pub(super) fn rules(request: &Request) -> Result<Vec<FilterRule>, TargetError> {
             let is_v6 = v6.contains(&Some(true));
             let given = u8::from(src.is_some()) * HAS_SRC + u8::from(dst.is_some()) * HAS_DST;
             rules.push(FilterRule {
-                src: src.map(to_bytes).unwrap_or_default(),
-                dst: dst.map(to_bytes).unwrap_or_default(),
+                src: src.map(to_addr).unwrap_or_default(),
+                dst: dst.map(to_addr).unwrap_or_default(),
                 dport: request.port.unwrap_or(0),
                 proto: match request.proto {
                     Some(proto::ICMP) if is_v6 => proto::ICMPV6,

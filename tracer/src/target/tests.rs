@@ -136,8 +136,8 @@ fn rules_pair_addresses_of_one_family() {
     let [rule] = request.rules.as_slice() else {
         panic!("one pair");
     };
-    assert_eq!(rule.src, mapped([10, 244, 80, 65]));
-    assert_eq!(rule.dst, mapped([10, 96, 0, 10]));
+    assert_eq!(rule.src, mapped(u32::from_ne_bytes([10, 244, 80, 65])));
+    assert_eq!(rule.dst, mapped(u32::from_ne_bytes([10, 96, 0, 10])));
     assert_eq!(
         (rule.dport, rule.proto, rule.given),
         (80, 6, HAS_SRC | HAS_DST)

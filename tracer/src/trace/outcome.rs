@@ -34,6 +34,13 @@ impl Watched {
     }
 }
 
+/// No socket wanted the packet: the kernel answers with an RST or an ICMP port
+/// unreachable and frees it, which is a refusal and no loss.
+fn refused(step: &Step) -> bool {
+    let reason = step.drop.as_ref().and_then(|d| d.reason.as_deref());
+    reason == Some("NO_SOCKET")
+}
+
 /// The packet's outcome as of `now`; `ended` where nothing more will come.
 pub(super) fn outcome(
     packet: &Packet,
@@ -59,7 +66,11 @@ pub(super) fn outcome(
     // A drop that the packet outlived was one of a copy of it.
     let drop = steps.iter().rposition(|s| s.kind == StepKind::Drop);
     if drop.is_some() && drop > last {
-        return Outcome::Dropped;
+        return if drop.is_some_and(|at| refused(&steps[at])) {
+            Outcome::Rejected
+        } else {
+            Outcome::Dropped
+        };
     }
     let Some(at) = last else {
         return answered(packet, flow);

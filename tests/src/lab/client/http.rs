@@ -191,6 +191,23 @@ fn client(
     outcomes
 }
 
+/// A connection that stays open between requests.
+#[derive(Debug)]
+pub struct Kept(Connection);
+
+impl Kept {
+    /// Opens it, and asks nothing yet.
+    pub fn open(ns: Option<&str>, addr: SocketAddr, options: &Options) -> Result<Self> {
+        within_or_here(ns, || Connection::open(addr, options).map(Self))
+    }
+
+    /// One more request; the server keeps the connection open after it.
+    pub fn get(&mut self, options: &Options) -> Result<Response> {
+        self.0.ask(options, false)
+    }
+}
+
+#[derive(Debug)]
 struct Connection {
     reader: BufReader<TcpStream>,
     peer: SocketAddr,

@@ -1,0 +1,14 @@
+//! The built `tracer` against the laboratory: what it says of a flow, step by step, and what others
+//! saw of the same flow. Needs root, and the binary (`TRACER_BIN`, else `target/release/tracer`).
+//!
+//! Tests whose name starts with `core_` are the ones for every kernel.
+
+mod broken;
+mod crowd;
+mod files;
+mod paths;
+mod run;
+mod tidy;
+mod trace;
+mod usage;
+mod world;
