@@ -220,16 +220,15 @@ fn record(i: u32) -> raw::PacketEvent {
     event.header.ts_ns = u64::from(i);
     event.header.flow = u64::from(i) + 1;
     event.packet.tuple = Tuple {
-        src: mapped([10, 244, 80, 65]),
-        dst: mapped([10, 244, 158, 65]),
+        src: mapped(u32::from_ne_bytes([10, 244, 80, 65])),
+        dst: mapped(u32::from_ne_bytes([10, 244, 158, 65])),
         sport: 40_000 + i as u16,
         dport: 8080,
-        proto: proto::TCP,
-        pad: [0; 3],
+        proto: proto::TCP.into(),
     };
     event.packet.l4_flags = 0x10;
-    event.tunnel.src = mapped([172, 31, 0, 2]);
-    event.tunnel.dst = mapped([172, 31, 0, 3]);
+    event.tunnel.src = mapped(u32::from_ne_bytes([172, 31, 0, 2]));
+    event.tunnel.dst = mapped(u32::from_ne_bytes([172, 31, 0, 3]));
     event.tunnel.vni_kind = u32::from(raw::tunnel::VXLAN) << 24 | 4096;
     event
 }
