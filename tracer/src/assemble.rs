@@ -397,7 +397,7 @@ impl Context<'_> {
         if step.conntrack.is_none()
             && let Some(told) = self.flow.untold.take()
         {
-            step.conntrack = Some(*told);
+            step.conntrack = Some(told);
         }
         self.out.push(step);
     }

@@ -272,7 +272,7 @@ pub struct Hook {
     pub chains: Vec<Arc<str>>,
 }
 
-/// One line of a packet's timeline.
+/// One line of a packet's timeline. What few steps have is boxed: steps are made, kept and moved by the million.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Packet id, from 1; 0 only while being built.
@@ -321,22 +321,22 @@ pub struct Step {
     pub tunnel: Option<Tunnel>,
     /// Of a rewrite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rewrite: Option<Rewrite>,
+    pub rewrite: Option<Box<Rewrite>>,
     /// Deciding rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rule: Option<Rule>,
+    pub rule: Option<Box<Rule>>,
     /// Of a drop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drop: Option<Drop>,
+    pub drop: Option<Box<Drop>>,
     /// Of a new conntrack entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conntrack: Option<Conntrack>,
+    pub conntrack: Option<Box<Conntrack>>,
     /// Of a routing decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub route: Option<Route>,
+    pub route: Option<Box<Route>>,
     /// Of a netfilter hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hook: Option<Hook>,
+    pub hook: Option<Box<Hook>>,
     /// Packets that one skb carried here (GRO, GSO), absent for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<u32>,

@@ -3,7 +3,7 @@
 //! Sections run in this order. One that later ones build on ends the run when it fails; the others are all run, and
 //! counted. The last line, `N passed, N failed`, is what CI reads.
 
-mod build;
+pub(crate) mod build;
 mod libtest;
 mod matrix;
 

@@ -170,11 +170,11 @@ impl Builder<'_> {
             &mut step.src
         };
         let from = std::mem::replace(field, to.clone());
-        step.rewrite = Some(Rewrite {
+        step.rewrite = Some(Box::new(Rewrite {
             field: side,
             from,
             to,
-        });
+        }));
         step
     }
 

@@ -59,11 +59,11 @@ impl Context<'_> {
                 ..
             } => {
                 let mut step = builder.step(at, packet, StepKind::Drop);
-                step.drop = Some(Drop {
+                step.drop = Some(Box::new(Drop {
                     reason: reason.clone(),
                     function: Arc::clone(function),
                     hook: hook.map(Cow::Borrowed),
-                });
+                }));
                 step
             }
             Body::Answer {
@@ -75,11 +75,11 @@ impl Context<'_> {
                 let (kind, icmp) = answered(*answer);
                 let mut step = builder.step(at, packet, kind);
                 step.icmp = icmp;
-                step.drop = Some(Drop {
+                step.drop = Some(Box::new(Drop {
                     reason: None,
                     function: Arc::from(*function),
                     hook: hook.map(Cow::Borrowed),
-                });
+                }));
                 step
             }
             Body::Hook {
@@ -90,23 +90,23 @@ impl Context<'_> {
                 ..
             } => {
                 let mut step = builder.step(at, packet, StepKind::Hook);
-                step.hook = Some(Hook {
+                step.hook = Some(Box::new(Hook {
                     hook: Cow::Borrowed(hook),
                     table: table.clone(),
                     verdict: Cow::Borrowed(verdict),
                     mark: mark_after.unwrap_or(at.mark),
                     chains: std::mem::take(&mut self.flow.open[open].chains),
-                });
+                }));
                 step
             }
             Body::Route { dev, via, kind, .. } => {
                 let mut step = builder.step(at, packet, StepKind::Route);
-                step.route = Some(Route {
+                step.route = Some(Box::new(Route {
                     dev: Arc::clone(dev),
                     via: *via,
                     table: None,
                     kind: Some(Cow::Borrowed(kind)),
-                });
+                }));
                 step
             }
             _ => builder.step(at, packet, StepKind::Deliver),

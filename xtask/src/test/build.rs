@@ -52,22 +52,44 @@ impl Built {
     }
 }
 
+/// Builds the release binary `tracer`.
+pub(crate) fn tracer() -> Result<PathBuf> {
+    let mut cargo = process::command(
+        "cargo",
+        ["build", "--release", "--locked", "--package", "tracer"],
+    );
+    find(&programs(cargo.arg("--bins"))?, "tracer")
+}
+
+/// Builds the crate tracer's benchmarks, and its binary for them, and returns the programs of these names.
+pub(crate) fn benches<const N: usize>(names: [&str; N]) -> Result<[PathBuf; N]> {
+    let mut cargo = process::command(
+        "cargo",
+        ["bench", "--no-run", "--locked", "--package", "tracer"],
+    );
+    // Cargo builds the crate's binaries for its benchmarks without being asked; asked, it adds their own benchmarks.
+    for name in names.into_iter().filter(|name| *name != "tracer") {
+        cargo.args(["--bench", name]);
+    }
+    let built = programs(&mut cargo)?;
+    let mut paths = [const { PathBuf::new() }; N];
+    for (path, name) in paths.iter_mut().zip(names) {
+        *path = find(&built, name)?;
+    }
+    Ok(paths)
+}
+
+/// The path of the program of that name.
+fn find(built: &[Program], name: &str) -> Result<PathBuf> {
+    let found = built.iter().find(|program| program.name == name);
+    found
+        .map(|program| program.path.clone())
+        .with_context(|| format!("the crate tracer built no program `{name}`"))
+}
+
 /// Builds all.
 pub(crate) fn build() -> Result<Built> {
-    let tracer = programs(&mut process::command(
-        "cargo",
-        [
-            "build",
-            "--release",
-            "--locked",
-            "--package",
-            "tracer",
-            "--bins",
-        ],
-    ))?
-    .into_iter()
-    .find(|program| program.name == "tracer")
-    .context("the crate tracer built no binary `tracer`")?;
+    let tracer = tracer()?;
     // Tests only start programs and read what they print, so they need no optimisation, and link faster without.
     let (mut tests, laboratory): (Vec<_>, Vec<_>) = programs(&mut process::command(
         "cargo",
@@ -77,7 +99,7 @@ pub(crate) fn build() -> Result<Built> {
     .partition(|program| program.is_test);
     tests.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(Built {
-        tracer: tracer.path,
+        tracer,
         laboratory,
         tests,
     })
