@@ -243,7 +243,9 @@ pub(super) fn bulk(way: Way, time: Duration) -> Result<Rate> {
         let mut buffer = vec![0; 256 * 1024];
         let warm = Instant::now();
         while warm.elapsed() < time / 10 {
-            stream.read(&mut buffer)?;
+            if stream.read(&mut buffer)? == 0 {
+                break;
+            }
         }
         let since = Clocks::start();
         let mut bytes = 0_usize;
