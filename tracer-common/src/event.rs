@@ -116,6 +116,20 @@ pub struct Packet {
     pub ttl: u8,
 }
 
+/// Bits of [`Packet::frag`] that hold the offset.
+pub const FRAG_OFFSET: u16 = 0x1fff;
+/// Bit of [`Packet::frag`] that says "more fragments follow".
+pub const FRAG_MORE: u16 = 0x8000;
+
+impl Packet {
+    /// Whether this is a fragment after the first.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_later_fragment(&self) -> bool {
+        (self.frag & FRAG_OFFSET) > 0
+    }
+}
+
 /// The outer headers of a tunnelled packet, 40 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -337,6 +351,8 @@ pub struct RouteEvent {
     pub pad: u64,
 }
 
+const _: () = assert!(MAX_EVENT <= 160, "records are small by design");
+
 /// The largest record.
 pub const MAX_EVENT: usize = size_of::<PacketEvent>();
 
@@ -358,6 +374,5 @@ mod tests {
         assert_eq!(size_of::<HookEvent>(), 152);
         assert_eq!(size_of::<ChainEvent>(), 96);
         assert_eq!(size_of::<RouteEvent>(), 144);
-        assert!(MAX_EVENT <= 160);
     }
 }

@@ -68,8 +68,8 @@ impl Tuple {
             (w ^ (w >> 32)) as u32
         };
         let (src, dst) = (fold(&self.src), fold(&self.dst));
-        let src = src.wrapping_mul(0x9e37_79b1) ^ (self.sport as u32).wrapping_mul(0x85eb_ca6b);
-        let dst = dst.wrapping_mul(0x9e37_79b1) ^ (self.dport as u32).wrapping_mul(0x85eb_ca6b);
+        let src = src.wrapping_mul(0x9e37_79b1) ^ u32::from(self.sport).wrapping_mul(0x85eb_ca6b);
+        let dst = dst.wrapping_mul(0x9e37_79b1) ^ u32::from(self.dport).wrapping_mul(0x85eb_ca6b);
         let h = (src.wrapping_add(dst)).wrapping_mul(0xc2b2_ae35) ^ self.proto;
         (h ^ (h >> 15)) & (crate::BLOOM_SLOTS - 1)
     }
@@ -103,7 +103,11 @@ const MAPPED: u64 = u64::from_ne_bytes([0, 0, 0xff, 0xff, 0, 0, 0, 0]);
 #[inline(always)]
 #[must_use]
 pub const fn mapped(v4_be: u32) -> Addr {
-    let shift = if cfg!(target_endian = "little") { 32 } else { 0 };
+    let shift = if cfg!(target_endian = "little") {
+        32
+    } else {
+        0
+    };
     [0, MAPPED | (v4_be as u64) << shift]
 }
 

@@ -25,12 +25,12 @@ pub(crate) fn count(counter: Counter) {
 /// kernels up to 6.1 take a second comparison for a leak of the first.
 macro_rules! reserve {
     ($record:ty) => {
-        crate::emit::reserve!($record, None)
+        crate::emit::reserve!($record, return None)
     };
-    ($record:ty, $nothing:expr) => {{
+    ($record:ty, $leave:expr) => {{
         let Some(entry) = crate::EVENTS.reserve::<$record>(0) else {
             crate::emit::count(tracer_common::config::Counter::RingFull);
-            return $nothing;
+            $leave
         };
         entry
     }};

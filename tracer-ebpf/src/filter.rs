@@ -124,15 +124,12 @@ pub(crate) fn wanted(tuple: &Tuple, tcp_flags: u32) -> Option<u64> {
         if agrees(rule, &tuple.src, &tuple.dst, tuple.dport) {
             // An SYN-ACK or an answer of a connection that someone else opened
             // to the followed source: not what was asked for.
-            let answers = tcp
-                && tcp_flags != NO_FLAGS && tcp_flags & (SYN | ACK) == SYN | ACK;
+            let answers = tcp && tcp_flags != NO_FLAGS && tcp_flags & (SYN | ACK) == SYN | ACK;
             if !answers {
                 return Some(DIR_REQUEST);
             }
         }
-        if tcp_flags != NO_FLAGS
-            && agrees(rule, &tuple.dst, &tuple.src, tuple.sport)
-        {
+        if tcp_flags != NO_FLAGS && agrees(rule, &tuple.dst, &tuple.src, tuple.sport) {
             // A reply whose request was never seen. A bare SYN is none; for
             // other protocols both ends or the port must be given, lest any
             // packet to the followed source count.
@@ -149,7 +146,10 @@ pub(crate) fn wanted(tuple: &Tuple, tcp_flags: u32) -> Option<u64> {
 /// Makes a flow of a wanted tuple.
 #[inline(always)]
 pub(crate) fn start(tuple: &Tuple, dir: u64, inverse: &mut Tuple) -> Tag {
-    let tag = Tag { flow: new_flow(), dir };
+    let tag = Tag {
+        flow: new_flow(),
+        dir,
+    };
     set_tag(tuple, tag, inverse);
     tag
 }
@@ -169,20 +169,26 @@ pub(crate) fn by_skb(skb: u64, packet: &Packet) -> Option<Tag> {
     }
     // SAFETY: plain helper call.
     let now = unsafe { bpf_ktime_get_boot_ns() };
-    (now.wrapping_sub(slot.ts) < SLOT_NS)
-        .then_some(Tag { flow: slot.flow, dir: u64::from(slot.dir) })
+    (now.wrapping_sub(slot.ts) < SLOT_NS).then_some(Tag {
+        flow: slot.flow,
+        dir: u64::from(slot.dir),
+    })
 }
 
 /// Whether [`by_skb`] is worth the full parse it needs.
 #[inline(always)]
 pub(crate) fn skb_known(skb: u64) -> bool {
-    SLOTS.get(slot_index(skb)).is_some_and(|slot| slot.skb == skb)
+    SLOTS
+        .get(slot_index(skb))
+        .is_some_and(|slot| slot.skb == skb)
 }
 
 /// Remembers which packet an skb carries.
 #[inline(never)]
 pub(crate) fn remember(skb: u64, packet: &Packet, tag: Tag) {
-    let Some(slot) = SLOTS.get_ptr_mut(slot_index(skb)) else { return };
+    let Some(slot) = SLOTS.get_ptr_mut(slot_index(skb)) else {
+        return;
+    };
     // SAFETY: the map's value. Two CPUs may write one slot at once; a torn
     // entry fails the comparison in `by_skb`.
     unsafe {

@@ -10,6 +10,14 @@
     clippy::inline_always,
     reason = "the verifier follows bounds best through inlined code"
 )]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "aya hands contexts over by value"
+)]
+#![allow(
+    clippy::needless_borrows_for_generic_args,
+    reason = "a map key by reference stays out of the program's 512 bytes of stack"
+)]
 
 mod emit;
 mod filter;

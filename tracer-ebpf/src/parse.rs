@@ -228,7 +228,7 @@ impl Scratch {
             return false;
         }
         let proto_ = self.packet.tuple.proto as u8;
-        if self.packet.frag & 0x1fff == 0 {
+        if !self.packet.is_later_fragment() {
             let inner = if proto_ == proto::UDP {
                 is_vxlan_port(self.be16(self.l4() + 2)) && self.vxlan()
             } else if proto_ == proto::IPIP || proto_ == proto::IPV6 {
@@ -344,7 +344,7 @@ impl Scratch {
     /// The ports, or what stands for them.
     #[inline(never)]
     fn ports(&mut self) {
-        if self.packet.frag & 0x1fff != 0 {
+        if self.packet.is_later_fragment() {
             self.set_flags(event::flag::LATER_FRAGMENT);
             return;
         }

@@ -18,7 +18,7 @@ macro_rules! off {
         if off == tracer_common::config::NONE {
             None
         } else {
-            Some(off as u64)
+            Some(u64::from(off))
         }
     }};
 }
@@ -92,7 +92,10 @@ pub(crate) fn net_inum(net: u64) -> u32 {
 #[inline(never)]
 pub(crate) fn dev_place(dev: u64) -> Place {
     if dev == 0 {
-        return Place { netns: 0, ifindex: 0 };
+        return Place {
+            netns: 0,
+            ifindex: 0,
+        };
     }
     Place {
         netns: net_inum(field(dev, off!(dev_net)).unwrap_or(0)),
@@ -109,8 +112,15 @@ pub(crate) fn place(skb: u64) -> Place {
         return dev_place(dev);
     }
     let sk: u64 = field(skb, off!(skb_sk)).unwrap_or(0);
-    let net = if sk == 0 { 0 } else { field(sk, off!(sk_net)).unwrap_or(0) };
-    Place { netns: net_inum(net), ifindex: 0 }
+    let net = if sk == 0 {
+        0
+    } else {
+        field(sk, off!(sk_net)).unwrap_or(0)
+    };
+    Place {
+        netns: net_inum(net),
+        ifindex: 0,
+    }
 }
 
 /// `skb->len` and `skb->mark`.
@@ -129,7 +139,11 @@ pub(crate) fn len_mark(skb: u64) -> (u32, u32) {
 pub(crate) fn conntrack(skb: u64) -> Option<(u64, u8)> {
     let nfct: u64 = field(skb, off!(skb_nfct))?;
     let ct = nfct & !7;
-    if ct == 0 { None } else { Some((ct, (nfct & 7) as u8)) }
+    if ct == 0 {
+        None
+    } else {
+        Some((ct, (nfct & 7) as u8))
+    }
 }
 
 /// One direction of a conntrack entry, 0 original, 1 reply, into `tuple`.

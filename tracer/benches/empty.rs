@@ -92,16 +92,12 @@ fn attach(
     let _inside = netns::enter(&place.ns)?;
     for at in [TcAttachType::Ingress, TcAttachType::Egress] {
         let tcx = TcAttachOptions::TcxOrder(aya::programs::LinkOrder::first());
-        let link = match program.attach_with_options(name, at, tcx) {
-            Ok(link) => link,
-            Err(_) => {
-                place.qdisc |= leftover::add_clsact(name)?;
-                program.attach_with_options(
-                    name,
-                    at,
-                    TcAttachOptions::Netlink(NlOptions::default()),
-                )?
-            }
+        let link = if let Ok(link) = program.attach_with_options(name, at, tcx) {
+            link
+        } else {
+            place.qdisc |= leftover::add_clsact(name)?;
+            let options = TcAttachOptions::Netlink(NlOptions::default());
+            program.attach_with_options(name, at, options)?
         };
         // Kept here, for the program tells its links apart by interface index, which another namespace has too.
         place.links.push(program.take_link(link)?);

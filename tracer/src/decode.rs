@@ -97,6 +97,7 @@ impl Decoder {
         event
     }
 
+    #[allow(clippy::too_many_lines, reason = "one short arm for each kind")]
     fn try_decode(&mut self, bytes: &[u8]) -> Option<Event> {
         let header: raw::Header = read(bytes)?;
         self.last_netns = header.netns;
@@ -260,7 +261,7 @@ impl Decoder {
                 .cloned()
                 // Subsystems number their own reasons in the high half
                 // (include/net/dropreason.h).
-                .unwrap_or_else(|| Arc::from(format!("{:#x}", reason))),
+                .unwrap_or_else(|| Arc::from(format!("{reason:#x}"))),
         )
     }
 
@@ -302,7 +303,11 @@ impl Decoder {
 
     fn name(&mut self, bytes: &[u8]) -> Arc<str> {
         let mut key = [0; 32];
-        let n = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len()).min(32);
+        let n = bytes
+            .iter()
+            .position(|b| *b == 0)
+            .unwrap_or(bytes.len())
+            .min(32);
         key[..n].copy_from_slice(&bytes[..n]);
         if let Some(name) = self.tables.get(&key) {
             return name.clone();
@@ -320,8 +325,13 @@ impl Decoder {
 fn caller_hook(function: &str) -> Option<&'static str> {
     let base = function.split('.').next().unwrap_or(function);
     Some(match base {
-        "ip_rcv" | "ip_list_rcv" | "ip_sublist_rcv" | "ipv6_rcv" | "ipv6_list_rcv"
-        | "ip6_sublist_rcv" | "ipv6_list_rcv_finish" => "PREROUTING",
+        "ip_rcv"
+        | "ip_list_rcv"
+        | "ip_sublist_rcv"
+        | "ipv6_rcv"
+        | "ipv6_list_rcv"
+        | "ip6_sublist_rcv"
+        | "ipv6_list_rcv_finish" => "PREROUTING",
         "ip_local_deliver" | "ip6_input" => "INPUT",
         "ip_forward" | "ip6_forward" => "FORWARD",
         "__ip_local_out" | "ip_local_out" | "__ip6_local_out" | "ip6_local_out" | "ip6_xmit"
@@ -363,8 +373,16 @@ macro_rules! records {
     };
 }
 records!(
-    Header, PacketEvent, NatEvent, ConntrackEvent, NatRangeEvent, DropEvent, AnswerEvent,
-    HookEvent, ChainEvent, RouteEvent
+    Header,
+    PacketEvent,
+    NatEvent,
+    ConntrackEvent,
+    NatRangeEvent,
+    DropEvent,
+    AnswerEvent,
+    HookEvent,
+    ChainEvent,
+    RouteEvent
 );
 
 /// A 16-byte address as it is meant.
@@ -425,13 +443,21 @@ fn tunnel(tunnel: &raw::Tunnel) -> Tunnel {
 fn answer(event: &raw::AnswerEvent, v6: bool) -> Option<(&'static str, Answer)> {
     Some(match event.what {
         raw::answer::TCP_RESET => (
-            if v6 { "tcp_v6_send_reset" } else { "tcp_v4_send_reset" },
+            if v6 {
+                "tcp_v6_send_reset"
+            } else {
+                "tcp_v4_send_reset"
+            },
             Answer::TcpReset {
                 socket: event.has_socket != 0,
             },
         ),
         raw::answer::NF_RESET => (
-            if v6 { "nf_send_reset6" } else { "nf_send_reset" },
+            if v6 {
+                "nf_send_reset6"
+            } else {
+                "nf_send_reset"
+            },
             Answer::RuleReset,
         ),
         raw::answer::ICMP | raw::answer::ICMPV6 => {

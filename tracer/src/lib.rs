@@ -10,10 +10,7 @@
 //! ```
 #![cfg_attr(
     test,
-    allow(
-        clippy::unwrap_used,
-        reason = "a test that cannot go on should panic"
-    )
+    allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")
 )]
 
 pub mod assemble;

@@ -22,6 +22,10 @@ use crate::time;
 use crate::trace::{Header, Tool};
 
 /// A live trace, as asked for.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one for each switch of the command line"
+)]
 pub struct Job {
     /// What to follow.
     pub request: Request,
@@ -64,10 +68,9 @@ fn kernel_facts(job: &Job) -> Result<(Btf, Arc<Kallsyms>), Failure> {
         (btf, symbols.join())
     });
     let btf = btf.map_err(Failure::new)?;
-    let symbols = symbols
-        .ok()
-        .and_then(Result::ok)
-        .ok_or_else(|| Failure::new("cannot read /proc/kallsyms; run as root with /proc mounted"))?;
+    let symbols = symbols.ok().and_then(Result::ok).ok_or_else(|| {
+        Failure::new("cannot read /proc/kallsyms; run as root with /proc mounted")
+    })?;
     Ok((btf, Arc::new(symbols)))
 }
 
@@ -105,7 +108,9 @@ pub fn run(job: Job) -> Outcome {
     if probes.interfaces() == 0 {
         return Err(Failure::new(format!(
             "cannot attach to any interface: {}",
-            failed.first().map_or("none is left to watch", String::as_str)
+            failed
+                .first()
+                .map_or("none is left to watch", String::as_str)
         )));
     }
     let mut degraded = probes.degraded.clone();
@@ -128,7 +133,19 @@ pub fn run(job: Job) -> Outcome {
         .enable_all()
         .build()
         .map_err(|e| Failure::new(format!("cannot start the event loop: {e}")))?;
-    runtime.block_on(live::Live::new(job, probes, decoder, watcher, names, sink, header, before.events)?.run())
+    runtime.block_on(
+        live::Live::prepare(
+            job,
+            probes,
+            decoder,
+            watcher,
+            names,
+            sink,
+            header,
+            before.events,
+        )?
+        .run(),
+    )
 }
 
 fn decoder(probes: &mut Probes, btf: &Btf, symbols: Arc<Kallsyms>) -> Decoder {
@@ -140,7 +157,12 @@ fn decoder(probes: &mut Probes, btf: &Btf, symbols: Arc<Kallsyms>) -> Decoder {
             .map(|trace| trace.frames().iter().map(|f| f.ip).collect())
             .unwrap_or_default()
     });
-    Decoder::new(symbols, btf.drop_reasons(), stacks, time::boot_to_epoch_ns())
+    Decoder::new(
+        symbols,
+        btf.drop_reasons(),
+        stacks,
+        time::boot_to_epoch_ns(),
+    )
 }
 
 fn header(job: &Job, probes: &Probes, watcher: &watcher::Watcher, degraded: Vec<String>) -> Header {

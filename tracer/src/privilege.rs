@@ -10,7 +10,11 @@ const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
 const NEEDED: [(u32, &str, &str); 4] = [
-    (SYS_ADMIN, "CAP_SYS_ADMIN", "entering the nodes' network namespaces"),
+    (
+        SYS_ADMIN,
+        "CAP_SYS_ADMIN",
+        "entering the nodes' network namespaces",
+    ),
     (NET_ADMIN, "CAP_NET_ADMIN", "attaching to interfaces"),
     (BPF, "CAP_BPF", "loading eBPF programs"),
     (PERFMON, "CAP_PERFMON", "reading kernel memory in them"),

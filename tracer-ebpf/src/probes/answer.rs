@@ -1,6 +1,9 @@
 //! RST and ICMP error senders: the packet is answered instead of going on.
 
-use aya_ebpf::{macros::kprobe, programs::{ProbeContext, tracing::StackIdContext}};
+use aya_ebpf::{
+    macros::kprobe,
+    programs::{ProbeContext, tracing::StackIdContext},
+};
 use tracer_common::{
     config::{Counter, flag as switch},
     event::{AnswerEvent, answer, kind},
@@ -13,14 +16,14 @@ use crate::{
     skb,
 };
 
-/// match-proto:v5.10:net/ipv4/tcp_ipv4.c:static void tcp_v4_send_reset(const struct sock *sk, struct sk_buff *skb)
+// match-proto:v5.10:net/ipv4/tcp_ipv4.c:static void tcp_v4_send_reset(const struct sock *sk, struct sk_buff *skb)
 #[kprobe(function = "tcp_v4_send_reset")]
 fn tcp_reset_v4(ctx: ProbeContext) -> u32 {
     let _ = try_reset(&ctx);
     0
 }
 
-/// match-proto:v5.10:net/ipv6/tcp_ipv6.c:static void tcp_v6_send_reset(const struct sock *sk, struct sk_buff *skb)
+// match-proto:v5.10:net/ipv6/tcp_ipv6.c:static void tcp_v6_send_reset(const struct sock *sk, struct sk_buff *skb)
 #[kprobe(function = "tcp_v6_send_reset")]
 fn tcp_reset_v6(ctx: ProbeContext) -> u32 {
     let _ = try_reset(&ctx);
@@ -34,21 +37,27 @@ fn try_reset(ctx: &ProbeContext) -> Option<()> {
     report(
         ctx,
         sk_buff,
-        Answer { what: answer::TCP_RESET, kind: 0, code: 0, info: 0, socket: sk != 0 },
+        Answer {
+            what: answer::TCP_RESET,
+            kind: 0,
+            code: 0,
+            info: 0,
+            socket: sk != 0,
+        },
     )
 }
 
-/// match-proto:v5.10:net/ipv4/netfilter/nf_reject_ipv4.c:void nf_send_reset(struct net *net, struct sk_buff *oldskb, int hook)
-///
-/// Later, and in stable updates of 5.10: `(net, sk, oldskb, hook)`; which one,
-/// BTF says.
+// match-proto:v5.10:net/ipv4/netfilter/nf_reject_ipv4.c:void nf_send_reset(struct net *net, struct sk_buff *oldskb, int hook)
+//
+// Later, and in stable updates of 5.10: `(net, sk, oldskb, hook)`; which one,
+// BTF says.
 #[kprobe(function = "nf_send_reset")]
 fn rule_reset_v4(ctx: ProbeContext) -> u32 {
     let _ = try_rule_reset(&ctx);
     0
 }
 
-/// match-proto:v5.10:net/ipv6/netfilter/nf_reject_ipv6.c:void nf_send_reset6(struct net *net, struct sk_buff *oldskb, int hook)
+// match-proto:v5.10:net/ipv6/netfilter/nf_reject_ipv6.c:void nf_send_reset6(struct net *net, struct sk_buff *oldskb, int hook)
 #[kprobe(function = "nf_send_reset6")]
 fn rule_reset_v6(ctx: ProbeContext) -> u32 {
     let _ = try_rule_reset(&ctx);
@@ -57,23 +66,32 @@ fn rule_reset_v6(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_rule_reset(ctx: &ProbeContext) -> Option<()> {
-    let sk_buff: u64 =
-        if skb::has_flag(switch::SEND_RESET_HAS_SK) { ctx.arg(2)? } else { ctx.arg(1)? };
+    let sk_buff: u64 = if skb::has_flag(switch::SEND_RESET_HAS_SK) {
+        ctx.arg(2)?
+    } else {
+        ctx.arg(1)?
+    };
     report(
         ctx,
         sk_buff,
-        Answer { what: answer::NF_RESET, kind: 0, code: 0, info: 0, socket: false },
+        Answer {
+            what: answer::NF_RESET,
+            kind: 0,
+            code: 0,
+            info: 0,
+            socket: false,
+        },
     )
 }
 
-/// match-proto:v5.10:net/ipv4/icmp.c:void __icmp_send(struct sk_buff *skb_in, int type, int code, __be32 info, const struct ip_options *opt)
+// match-proto:v5.10:net/ipv4/icmp.c:void __icmp_send(struct sk_buff *skb_in, int type, int code, __be32 info, const struct ip_options *opt)
 #[kprobe(function = "__icmp_send")]
 fn icmp_send(ctx: ProbeContext) -> u32 {
     let _ = try_icmp(&ctx, answer::ICMP);
     0
 }
 
-/// match-proto:v5.10:net/ipv6/icmp.c:void icmp6_send(struct sk_buff *skb, u8 type, u8 code, __u32 info, const struct in6_addr *force_saddr)
+// match-proto:v5.10:net/ipv6/icmp.c:void icmp6_send(struct sk_buff *skb, u8 type, u8 code, __u32 info, const struct in6_addr *force_saddr)
 #[kprobe(function = "icmp6_send")]
 fn icmp6_send(ctx: ProbeContext) -> u32 {
     let _ = try_icmp(&ctx, answer::ICMPV6);
@@ -92,7 +110,13 @@ fn try_icmp(ctx: &ProbeContext, what: u8) -> Option<()> {
     report(
         ctx,
         sk_buff,
-        Answer { what, kind: kind as u8, code: code as u8, info, socket: false },
+        Answer {
+            what,
+            kind: kind as u8,
+            code: code as u8,
+            info,
+            socket: false,
+        },
     )
 }
 

@@ -59,7 +59,12 @@ pub(crate) struct Call {
 #[inline(always)]
 fn task() -> u32 {
     // SAFETY: plain helper calls.
-    let (tid, cpu) = unsafe { (bpf_get_current_pid_tgid() as u32, bpf_get_smp_processor_id()) };
+    let (tid, cpu) = unsafe {
+        (
+            bpf_get_current_pid_tgid() as u32,
+            bpf_get_smp_processor_id(),
+        )
+    };
     // The idle tasks all have tid 0.
     if tid == 0 { cpu | 1 << 31 } else { tid }
 }

@@ -34,11 +34,7 @@ pub(crate) fn flow_of(ct: u64, original: &mut Tuple, inverse: &mut Tuple) -> Opt
 
 /// The flow of the new connection whose entry a packet carries.
 #[inline(always)]
-pub(crate) fn carried_new(
-    sk_buff: u64,
-    original: &mut Tuple,
-    inverse: &mut Tuple,
-) -> Option<Tag> {
+pub(crate) fn carried_new(sk_buff: u64, original: &mut Tuple, inverse: &mut Tuple) -> Option<Tag> {
     let (ct, info) = skb::conntrack(sk_buff)?;
     if info != IP_CT_NEW {
         return None;
@@ -64,7 +60,7 @@ pub(crate) fn report(scratch: &mut Scratch, header: &Header, ct: u64, tag: Tag) 
     let status = skb::field::<u64>(ct, skb::off!(ct_status)).unwrap_or(0) as u32;
     let mark = skb::field(ct, skb::off!(ct_mark)).unwrap_or(0);
     let zone = skb::field(ct, skb::off!(ct_zone)).unwrap_or(0);
-    let mut entry = emit::reserve!(ConntrackEvent, ());
+    let mut entry = emit::reserve!(ConntrackEvent, return);
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved record; every field is written.
     unsafe {
@@ -81,7 +77,7 @@ pub(crate) fn report(scratch: &mut Scratch, header: &Header, ct: u64, tag: Tag) 
     emit::submit(entry);
 }
 
-/// match-proto:v5.10:net/netfilter/nf_conntrack_core.c:int __nf_conntrack_confirm(struct sk_buff *skb)
+// match-proto:v5.10:net/netfilter/nf_conntrack_core.c:int __nf_conntrack_confirm(struct sk_buff *skb)
 #[kprobe(function = "__nf_conntrack_confirm")]
 fn confirm(ctx: ProbeContext) -> u32 {
     let _ = try_confirm(&ctx);
@@ -134,7 +130,7 @@ fn try_confirm_ret(ctx: &RetProbeContext) -> Option<()> {
     Some(())
 }
 
-/// match-proto:v5.10:net/netfilter/nf_conntrack_core.c:bool nf_ct_delete(struct nf_conn *ct, u32 portid, int report)
+// match-proto:v5.10:net/netfilter/nf_conntrack_core.c:bool nf_ct_delete(struct nf_conn *ct, u32 portid, int report)
 #[kprobe(function = "nf_ct_delete")]
 fn ct_delete(ctx: ProbeContext) -> u32 {
     let _ = try_delete(&ctx);

@@ -50,7 +50,7 @@ fn meet(sk_buff: u64) -> Option<Met> {
     })
 }
 
-/// match-proto:v5.10:net/netfilter/core.c:int nf_hook_slow(struct sk_buff *skb, struct nf_hook_state *state, const struct nf_hook_entries *e, unsigned int s)
+// match-proto:v5.10:net/netfilter/core.c:int nf_hook_slow(struct sk_buff *skb, struct nf_hook_state *state, const struct nf_hook_entries *e, unsigned int s)
 #[kprobe(function = "nf_hook_slow")]
 fn deep_hook(ctx: ProbeContext) -> u32 {
     let _ = try_hook(&ctx);
@@ -107,7 +107,10 @@ fn verdict(ctx: &RetProbeContext, function: Function, kind: u8) -> Option<()> {
     let alive = ret == 1;
     let mark = if alive { skb::len_mark(call.skb).1 } else { 0 };
     let mut entry = emit::reserve!(HookEvent);
-    let place = skb::Place { netns: call.netns, ifindex: call.ifindex };
+    let place = skb::Place {
+        netns: call.netns,
+        ifindex: call.ifindex,
+    };
     let mut header = emit::header(kind, call.tag, call.skb, place, (call.d, mark));
     header.flags = call.arg as u16;
     let event = entry.as_mut_ptr();
@@ -138,7 +141,13 @@ fn verdict(ctx: &RetProbeContext, function: Function, kind: u8) -> Option<()> {
 
 /// Keeps a table's call; `name` points at the table's name.
 #[inline(always)]
-fn enter_table(ctx: &ProbeContext, function: Function, sk_buff: u64, name: u64, state: u64) -> Option<()> {
+fn enter_table(
+    ctx: &ProbeContext,
+    function: Function,
+    sk_buff: u64,
+    name: u64,
+    state: u64,
+) -> Option<()> {
     let met = meet(sk_buff)?;
     let hook = skb::hook_state_small(state, skb::off!(hs_hook));
     let pf = skb::hook_state_small(state, skb::off!(hs_pf));
@@ -159,7 +168,7 @@ fn enter_table(ctx: &ProbeContext, function: Function, sk_buff: u64, name: u64, 
     Some(())
 }
 
-/// match-proto:v5.10:net/netfilter/nf_tables_core.c:unsigned int nft_do_chain(struct nft_pktinfo *pkt, void *priv)
+// match-proto:v5.10:net/netfilter/nf_tables_core.c:unsigned int nft_do_chain(struct nft_pktinfo *pkt, void *priv)
 #[kprobe(function = "nft_do_chain")]
 fn deep_nft(ctx: ProbeContext) -> u32 {
     let _ = try_nft(&ctx);
@@ -183,10 +192,10 @@ fn deep_nft_ret(ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// match-proto:v5.10:net/ipv4/netfilter/ip_tables.c:unsigned int ipt_do_table(struct sk_buff *skb, const struct nf_hook_state *state, struct xt_table *table)
-///
-/// From 5.16: `(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)`
-/// with the table in `priv`; which one, BTF says.
+// match-proto:v5.10:net/ipv4/netfilter/ip_tables.c:unsigned int ipt_do_table(struct sk_buff *skb, const struct nf_hook_state *state, struct xt_table *table)
+//
+// From 5.16: `(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)`
+// with the table in `priv`; which one, BTF says.
 #[kprobe(function = "ipt_do_table")]
 fn deep_ipt(ctx: ProbeContext) -> u32 {
     let _ = try_xt(&ctx);
@@ -199,7 +208,7 @@ fn deep_ipt_ret(ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// match-proto:v5.10:net/ipv6/netfilter/ip6_tables.c:unsigned int ip6t_do_table(struct sk_buff *skb, const struct nf_hook_state *state, struct xt_table *table)
+// match-proto:v5.10:net/ipv6/netfilter/ip6_tables.c:unsigned int ip6t_do_table(struct sk_buff *skb, const struct nf_hook_state *state, struct xt_table *table)
 #[kprobe(function = "ip6t_do_table")]
 fn deep_ip6t(ctx: ProbeContext) -> u32 {
     let _ = try_xt(&ctx);
@@ -223,7 +232,7 @@ fn try_xt(ctx: &ProbeContext) -> Option<()> {
     enter_table(ctx, Function::IptDoTable, sk_buff, name, state)
 }
 
-/// match-proto:v5.10:net/netfilter/nft_immediate.c:void nft_immediate_eval(const struct nft_expr *expr, struct nft_regs *regs, const struct nft_pktinfo *pkt)
+// match-proto:v5.10:net/netfilter/nft_immediate.c:void nft_immediate_eval(const struct nft_expr *expr, struct nft_regs *regs, const struct nft_pktinfo *pkt)
 #[kprobe(function = "nft_immediate_eval")]
 fn deep_chain(ctx: ProbeContext) -> u32 {
     let _ = try_chain(&ctx);
@@ -268,21 +277,21 @@ fn try_chain(ctx: &ProbeContext) -> Option<()> {
     Some(())
 }
 
-/// match-proto:v5.10:net/ipv4/ip_forward.c:int ip_forward(struct sk_buff *skb)
+// match-proto:v5.10:net/ipv4/ip_forward.c:int ip_forward(struct sk_buff *skb)
 #[kprobe(function = "ip_forward")]
 fn deep_route_v4(ctx: ProbeContext) -> u32 {
     let _ = try_route(&ctx, kind::ROUTE, false);
     0
 }
 
-/// match-proto:v5.10:net/ipv6/ip6_output.c:int ip6_forward(struct sk_buff *skb)
+// match-proto:v5.10:net/ipv6/ip6_output.c:int ip6_forward(struct sk_buff *skb)
 #[kprobe(function = "ip6_forward")]
 fn deep_route_v6(ctx: ProbeContext) -> u32 {
     let _ = try_route(&ctx, kind::ROUTE, true);
     0
 }
 
-/// match-proto:v5.10:net/ipv4/route.c:static int ip_error(struct sk_buff *skb)
+// match-proto:v5.10:net/ipv4/route.c:static int ip_error(struct sk_buff *skb)
 #[kprobe(function = "ip_error")]
 fn deep_route_error(ctx: ProbeContext) -> u32 {
     let _ = try_route(&ctx, kind::ROUTE_ERROR, false);
@@ -343,10 +352,10 @@ fn packet_event(met: &Met, kind: u8) -> Option<()> {
     Some(())
 }
 
-/// match-proto:v5.10:net/ipv4/ip_tunnel_core.c:void iptunnel_xmit(struct sock *sk, struct rtable *rt, struct sk_buff *skb, __be32 src, __be32 dst, __u8 proto, __u8 tos, __u8 ttl, __be16 df, bool xnet)
-///
-/// The network header is still the inner one; `skb->data` is at the UDP header
-/// of UDP tunnels.
+// match-proto:v5.10:net/ipv4/ip_tunnel_core.c:void iptunnel_xmit(struct sock *sk, struct rtable *rt, struct sk_buff *skb, __be32 src, __be32 dst, __u8 proto, __u8 tos, __u8 ttl, __be16 df, bool xnet)
+//
+// The network header is still the inner one; `skb->data` is at the UDP header
+// of UDP tunnels.
 #[kprobe(function = "iptunnel_xmit")]
 fn deep_encap(ctx: ProbeContext) -> u32 {
     let _ = try_encap(&ctx);
@@ -390,35 +399,35 @@ fn try_deliver(sk_buff: Option<u64>) -> Option<()> {
     packet_event(&met, kind::DELIVER)
 }
 
-/// match-proto:v5.10:net/ipv4/tcp_ipv4.c:int tcp_v4_rcv(struct sk_buff *skb)
+// match-proto:v5.10:net/ipv4/tcp_ipv4.c:int tcp_v4_rcv(struct sk_buff *skb)
 #[kprobe(function = "tcp_v4_rcv")]
 fn deep_tcp_v4(ctx: ProbeContext) -> u32 {
     let _ = try_deliver(ctx.arg(0));
     0
 }
 
-/// match-proto:v5.10:net/ipv6/tcp_ipv6.c:static int tcp_v6_rcv(struct sk_buff *skb)
+// match-proto:v5.10:net/ipv6/tcp_ipv6.c:static int tcp_v6_rcv(struct sk_buff *skb)
 #[kprobe(function = "tcp_v6_rcv")]
 fn deep_tcp_v6(ctx: ProbeContext) -> u32 {
     let _ = try_deliver(ctx.arg(0));
     0
 }
 
-/// match-proto:v5.10:net/ipv4/udp.c:static int udp_queue_rcv_one_skb(struct sock *sk, struct sk_buff *skb)
+// match-proto:v5.10:net/ipv4/udp.c:static int udp_queue_rcv_one_skb(struct sock *sk, struct sk_buff *skb)
 #[kprobe(function = "udp_queue_rcv_one_skb")]
 fn deep_udp_v4(ctx: ProbeContext) -> u32 {
     let _ = try_deliver(ctx.arg(1));
     0
 }
 
-/// match-proto:v5.10:net/ipv6/udp.c:static int udpv6_queue_rcv_one_skb(struct sock *sk, struct sk_buff *skb)
+// match-proto:v5.10:net/ipv6/udp.c:static int udpv6_queue_rcv_one_skb(struct sock *sk, struct sk_buff *skb)
 #[kprobe(function = "udpv6_queue_rcv_one_skb")]
 fn deep_udp_v6(ctx: ProbeContext) -> u32 {
     let _ = try_deliver(ctx.arg(1));
     0
 }
 
-/// match-proto:v5.10:net/ipv4/icmp.c:int icmp_rcv(struct sk_buff *skb)
+// match-proto:v5.10:net/ipv4/icmp.c:int icmp_rcv(struct sk_buff *skb)
 #[kprobe(function = "icmp_rcv")]
 fn deep_icmp(ctx: ProbeContext) -> u32 {
     let _ = try_deliver(ctx.arg(0));

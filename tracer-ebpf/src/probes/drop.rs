@@ -1,6 +1,9 @@
 //! The `kfree_skb` raw tracepoint: that a packet ended, where and why.
 
-use aya_ebpf::{macros::raw_tracepoint, programs::{RawTracePointContext, tracing::StackIdContext}};
+use aya_ebpf::{
+    macros::raw_tracepoint,
+    programs::{RawTracePointContext, tracing::StackIdContext},
+};
 use tracer_common::{
     config::Counter,
     event::{DropEvent, flag, kind},
@@ -31,10 +34,7 @@ fn drop_reason(ctx: RawTracePointContext) -> i32 {
 
 /// The flow of a packet met outside tc, by tuple, by fragment or by skb.
 #[inline(never)]
-pub(crate) fn flow_of_packet(
-    scratch: &mut Scratch,
-    sk_buff: u64,
-) -> Option<Tag> {
+pub(crate) fn flow_of_packet(scratch: &mut Scratch, sk_buff: u64) -> Option<Tag> {
     if scratch.has(flag::LATER_FRAGMENT) {
         let tag = filter::by_fragment(&mut scratch.packet)?;
         scratch.finish();
@@ -74,19 +74,18 @@ fn try_drop(ctx: &RawTracePointContext, reason: u32) -> Option<()> {
     if !scratch.parse(false) {
         return None;
     }
-    let tag = match flow_of_packet(scratch, sk_buff) {
-        Some(tag) => tag,
-        None => {
-            // A local process's first packet may die before any interface or
-            // conntrack hook has seen it.
-            if scratch.has(flag::QUOTED | flag::LATER_FRAGMENT) {
-                return None;
-            }
-            let tcp_flags = u32::from(scratch.tcp_flags());
-            let dir = filter::wanted(&scratch.packet.tuple, tcp_flags)?;
-            scratch.finish();
-            filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse)
+    let tag = if let Some(tag) = flow_of_packet(scratch, sk_buff) {
+        tag
+    } else {
+        // A local process's first packet may die before any interface or
+        // conntrack hook has seen it.
+        if scratch.has(flag::QUOTED | flag::LATER_FRAGMENT) {
+            return None;
         }
+        let tcp_flags = u32::from(scratch.tcp_flags());
+        let dir = filter::wanted(&scratch.packet.tuple, tcp_flags)?;
+        scratch.finish();
+        filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse)
     };
     let place = skb::place(sk_buff);
     let len_mark = skb::len_mark(sk_buff);

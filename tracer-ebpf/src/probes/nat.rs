@@ -20,10 +20,10 @@ use crate::{
     skb,
 };
 
-/// match-proto:v5.10:net/netfilter/nf_nat_core.c:unsigned int nf_nat_manip_pkt(struct sk_buff *skb, struct nf_conn *ct, enum nf_nat_manip_type mtype, enum ip_conntrack_dir dir)
-///
-/// Runs for translated packets only, followed or not, so the miss path reads
-/// one tuple of the entry and compares.
+// match-proto:v5.10:net/netfilter/nf_nat_core.c:unsigned int nf_nat_manip_pkt(struct sk_buff *skb, struct nf_conn *ct, enum nf_nat_manip_type mtype, enum ip_conntrack_dir dir)
+//
+// Runs for translated packets only, followed or not, so the miss path reads
+// one tuple of the entry and compares.
 #[kprobe(function = "nf_nat_manip_pkt")]
 fn manip_pkt(ctx: ProbeContext) -> u32 {
     let _ = try_manip(&ctx, false);
@@ -134,14 +134,14 @@ fn try_manip_ret(ctx: &RetProbeContext) -> Option<()> {
     submit(scratch, kind::NAT_DONE)
 }
 
-/// match-proto:v5.10:net/netfilter/nf_nat_masquerade.c:unsigned int nf_nat_masquerade_ipv4(struct sk_buff *skb, unsigned int hooknum, const struct nf_nat_range2 *range, const struct net_device *out)
+// match-proto:v5.10:net/netfilter/nf_nat_masquerade.c:unsigned int nf_nat_masquerade_ipv4(struct sk_buff *skb, unsigned int hooknum, const struct nf_nat_range2 *range, const struct net_device *out)
 #[kprobe(function = "nf_nat_masquerade_ipv4")]
 fn masquerade_v4(ctx: ProbeContext) -> u32 {
     let _ = try_masquerade(&ctx);
     0
 }
 
-/// match-proto:v5.10:net/netfilter/nf_nat_masquerade.c:unsigned int nf_nat_masquerade_ipv6(struct sk_buff *skb, const struct nf_nat_range2 *range, const struct net_device *out)
+// match-proto:v5.10:net/netfilter/nf_nat_masquerade.c:unsigned int nf_nat_masquerade_ipv6(struct sk_buff *skb, const struct nf_nat_range2 *range, const struct net_device *out)
 #[kprobe(function = "nf_nat_masquerade_ipv6")]
 fn masquerade_v6(ctx: ProbeContext) -> u32 {
     let _ = try_masquerade(&ctx);
@@ -163,7 +163,7 @@ fn try_masquerade(ctx: &ProbeContext) -> Option<()> {
 /// `NF_NAT_RANGE_MAP_IPS`, `include/uapi/linux/netfilter/nf_nat.h`.
 const MAP_IPS: u32 = 1;
 
-/// match-proto:v5.10:net/netfilter/nf_nat_core.c:unsigned int nf_nat_setup_info(struct nf_conn *ct, const struct nf_nat_range2 *range, enum nf_nat_manip_type maniptype)
+// match-proto:v5.10:net/netfilter/nf_nat_core.c:unsigned int nf_nat_setup_info(struct nf_conn *ct, const struct nf_nat_range2 *range, enum nf_nat_manip_type maniptype)
 #[kprobe(function = "nf_nat_setup_info")]
 fn setup_info(ctx: ProbeContext) -> u32 {
     let _ = try_setup(&ctx);
@@ -190,7 +190,11 @@ fn try_setup(ctx: &ProbeContext) -> Option<()> {
     // Every connection gets a "null binding" to its own address where no rule
     // spoke (`__nf_nat_alloc_null_binding`): the reply tuple's own value.
     skb::ct_tuple(ct, 1, &mut scratch.ct[1])?;
-    let own = if manip == 0 { &scratch.ct[1].dst } else { &scratch.ct[1].src };
+    let own = if manip == 0 {
+        &scratch.ct[1].dst
+    } else {
+        &scratch.ct[1].src
+    };
     if *own == min_addr && min_port == 0 {
         return None;
     }

@@ -68,7 +68,9 @@ fn address(scratch: &mut Scratch, ctx: *mut __sk_buff) -> u64 {
 
 #[inline(always)]
 fn observe(ctx: *mut __sk_buff, ingress: bool, link: bool) {
-    let Some(scratch) = Scratch::get(Context::Tc) else { return };
+    let Some(scratch) = Scratch::get(Context::Tc) else {
+        return;
+    };
     // SAFETY: the verifier checks context accesses.
     let len = unsafe { (*ctx).len };
     if !scratch.load_skb(ctx, len) {
@@ -114,7 +116,11 @@ fn follow(scratch: &mut Scratch, sk_buff: u64, ingress: bool) -> Option<Tag> {
         }
     }
     let tcp = scratch.packet.tuple.proto == u32::from(proto::TCP);
-    let flags = if tcp { u32::from(scratch.tcp_flags()) } else { 0 };
+    let flags = if tcp {
+        u32::from(scratch.tcp_flags())
+    } else {
+        0
+    };
     if let Some(dir) = filter::wanted(&scratch.packet.tuple, flags) {
         let tag = filter::start(&scratch.packet.tuple, dir, &mut scratch.inverse);
         scratch.set_flags(flag::FIRST);
@@ -152,7 +158,8 @@ fn report(
     let (len, mark, segs, ifindex) =
         unsafe { ((*ctx).len, (*ctx).mark, (*ctx).gso_segs, (*ctx).ifindex) };
     place.ifindex = ifindex;
-    if !ingress && skb::has_flag(switch::CT_FROM_TC)
+    if !ingress
+        && skb::has_flag(switch::CT_FROM_TC)
         && let Some((ct, info)) = skb::conntrack(sk_buff)
         && info == conntrack::IP_CT_NEW
     {

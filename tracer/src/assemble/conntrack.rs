@@ -136,7 +136,12 @@ impl Context<'_> {
         }
         let mut builder = self.builder();
         let mut step = builder.step(&held.at, packet, StepKind::ConntrackNew);
-        step.conntrack = Some(Box::new(builder.conntrack(&held.original, &held.reply, held.zone, held.mark)));
+        step.conntrack = Some(Box::new(builder.conntrack(
+            &held.original,
+            &held.reply,
+            held.zone,
+            held.mark,
+        )));
         if carried {
             step.inferred = true;
             step.from = Some(Cow::Borrowed(

@@ -18,8 +18,8 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(missing) = crate::privilege::missing() {
         return Err(Failure::new(missing));
     }
-    let cleaned = leftover::clean()
-        .map_err(|e| Failure::new(format!("cannot list the interfaces: {e}")))?;
+    let cleaned =
+        leftover::clean().map_err(|e| Failure::new(format!("cannot list the interfaces: {e}")))?;
     let mut out = io::stdout();
     for line in cleaned.filters.iter().chain(&cleaned.qdiscs) {
         writeln!(out, "removed {}", crate::output::text::clean(line))?;

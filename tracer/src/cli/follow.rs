@@ -11,6 +11,10 @@ use crate::pipeline::{self, Job};
 use crate::target::{self, Asked};
 
 /// Arguments of `tracer follow`.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "one for each switch of the command line"
+)]
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -145,7 +149,7 @@ mod tests {
     fn durations() {
         assert_eq!(parse_duration("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_mins(2)));
         assert_eq!(parse_duration("5"), Ok(Duration::from_secs(5)));
         for bad in ["", "s", "-1s", "0", "3 weeks", "1e999s", "nan"] {
             assert!(parse_duration(bad).is_err(), "{bad}");

@@ -38,12 +38,20 @@ pub fn run(args: &Args) -> Outcome {
         Output::Json => json::write(&mut out, &trace)?,
         Output::Jsonl => {
             let mut lines = jsonl::Lines::start(&mut out, &trace.header)?;
-            let mut steps: Vec<_> = trace.packets.iter().flat_map(|p| &p.steps).cloned().collect();
+            let mut steps: Vec<_> = trace
+                .packets
+                .iter()
+                .flat_map(|p| &p.steps)
+                .cloned()
+                .collect();
             steps.sort_by_key(|s| s.ts);
             lines.steps(&steps)?;
             lines.finish(&trace.closing)?;
         }
     }
     out.flush()?;
-    Ok(diagnose::exit_code(&trace.closing.verdict, &trace.closing.findings))
+    Ok(diagnose::exit_code(
+        &trace.closing.verdict,
+        &trace.closing.findings,
+    ))
 }

@@ -11,9 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracer_common::MAX_TAGS;
 use tracer_common::config::Counter;
 
+use super::Job;
 use super::sink::Sink;
 use super::watcher::Watcher;
-use super::Job;
 use crate::assemble::{Assembler, Limits};
 use crate::cli::{Failure, Outcome, say};
 use crate::decode::Decoder;
@@ -64,7 +64,7 @@ enum Next {
 
 impl Live {
     #[allow(clippy::too_many_arguments, reason = "the stages, handed over once")]
-    pub(super) fn new(
+    pub(super) fn prepare(
         job: Job,
         mut probes: Probes,
         decoder: Decoder,
@@ -138,9 +138,8 @@ impl Parts {
 
 impl Live {
     async fn run(mut self) -> Outcome {
-        let hear = |kind| {
-            signal(kind).map_err(|e| Failure::new(format!("cannot handle signals: {e}")))
-        };
+        let hear =
+            |kind| signal(kind).map_err(|e| Failure::new(format!("cannot handle signals: {e}")));
         let mut interrupt = hear(SignalKind::interrupt())?;
         let mut terminate = hear(SignalKind::terminate())?;
         let mut hangup = hear(SignalKind::hangup())?;
@@ -221,7 +220,9 @@ impl Live {
         let until = if all {
             u64::MAX
         } else {
-            self.decoder.epoch(time::boot_now_ns()).saturating_sub(SETTLE_NS)
+            self.decoder
+                .epoch(time::boot_now_ns())
+                .saturating_sub(SETTLE_NS)
         };
         let n = self.waiting.partition_point(|e| e.ts <= until);
         for event in self.waiting.drain(..n) {
@@ -249,9 +250,11 @@ impl Live {
             .seen
             .iter()
             .filter(|(id, last)| {
-                let ended = self.sink.fold.flow(**id).is_some_and(|f| {
-                    matches!(&*f.state, "closed" | "reset")
-                });
+                let ended = self
+                    .sink
+                    .fold
+                    .flow(**id)
+                    .is_some_and(|f| matches!(&*f.state, "closed" | "reset"));
                 last.elapsed() >= if ended { LINGER } else { QUIET }
             })
             .count();
@@ -294,13 +297,19 @@ impl Live {
 /// reply that no ping socket wanted, and
 /// anything in namespaces that are neither node nor pod.
 fn wanted(event: &Event, watcher: &Watcher, netns: u32) -> bool {
-    let Body::Drop { reason, function, .. } = &event.body else {
+    let Body::Drop {
+        reason, function, ..
+    } = &event.body
+    else {
         return true;
     };
     if netns != 0 && !watcher.knows(netns) {
         return false;
     }
-    if matches!(reason.as_deref(), Some("OTHERHOST" | "QUEUE_PURGE" | "CONSUMED")) {
+    if matches!(
+        reason.as_deref(),
+        Some("OTHERHOST" | "QUEUE_PURGE" | "CONSUMED")
+    ) {
         return false;
     }
     !matches!(

@@ -32,12 +32,13 @@ enum Out {
 
 impl Sink {
     pub(super) fn new(job: &Job, header: &Header) -> Result<Self, Failure> {
-        let record = match &job.record {
-            Some(path) => Some(Writer::create(path, header).map_err(|e| {
-                Failure::new(format!("cannot record to {}: {e}", path.display()))
-            })?),
-            None => None,
-        };
+        let record =
+            match &job.record {
+                Some(path) => Some(Writer::create(path, header).map_err(|e| {
+                    Failure::new(format!("cannot record to {}: {e}", path.display()))
+                })?),
+                None => None,
+            };
         let stdout = || BufWriter::new(io::stdout());
         let out = match job.output {
             Output::Text => Out::Text(Box::new(Text::new(stdout(), job.color))),
@@ -45,7 +46,11 @@ impl Sink {
             Output::Json => Out::Json,
         };
         let keeps_all = job.output == Output::Json;
-        let packets = if keeps_all { JSON_PACKETS } else { TEXT_PACKETS };
+        let packets = if keeps_all {
+            JSON_PACKETS
+        } else {
+            TEXT_PACKETS
+        };
         Ok(Self {
             record,
             out,
@@ -87,7 +92,11 @@ impl Sink {
 
     /// Packets that were forgotten although the output needed them.
     pub(super) fn forgotten(&self) -> u64 {
-        if self.keeps_all { self.fold.forgotten() } else { 0 }
+        if self.keeps_all {
+            self.fold.forgotten()
+        } else {
+            0
+        }
     }
 
     /// Ends all outputs; the verdict's exit code.

@@ -132,7 +132,12 @@ impl Watcher {
 
     /// Looks again where links changed, or when `forced` (namespaces announce
     /// themselves nowhere). True where something new was attached.
-    pub(super) fn refresh(&mut self, probes: &mut Probes, decoder: &mut Decoder, forced: bool) -> bool {
+    pub(super) fn refresh(
+        &mut self,
+        probes: &mut Probes,
+        decoder: &mut Decoder,
+        forced: bool,
+    ) -> bool {
         if !self.stale && !forced {
             return false;
         }

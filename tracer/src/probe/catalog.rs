@@ -29,7 +29,12 @@ pub struct Hook {
     pub loses: &'static str,
 }
 
-const fn hook(program: &'static str, target: &'static str, kind: Kind, loses: &'static str) -> Hook {
+const fn hook(
+    program: &'static str,
+    target: &'static str,
+    kind: Kind,
+    loses: &'static str,
+) -> Hook {
     Hook {
         program,
         target,
@@ -40,7 +45,12 @@ const fn hook(program: &'static str, target: &'static str, kind: Kind, loses: &'
     }
 }
 
-const fn deep(program: &'static str, target: &'static str, kind: Kind, loses: &'static str) -> Hook {
+const fn deep(
+    program: &'static str,
+    target: &'static str,
+    kind: Kind,
+    loses: &'static str,
+) -> Hook {
     Hook {
         deep: true,
         ..hook(program, target, kind, loses)
@@ -67,17 +77,37 @@ const SOCKETS: &str = "delivery to the socket is not seen";
 pub static HOOKS: &[Hook] = &[
     hook("drop_reason", "kfree_skb", Kind::RawTracepoint, DROPS),
     hook("drop_no_reason", "kfree_skb", Kind::RawTracepoint, DROPS),
-    hook("confirm_ret", "__nf_conntrack_confirm", Kind::Kretprobe, ENTRIES),
+    hook(
+        "confirm_ret",
+        "__nf_conntrack_confirm",
+        Kind::Kretprobe,
+        ENTRIES,
+    ),
     hook("confirm", "__nf_conntrack_confirm", Kind::Kprobe, ENTRIES),
     hook("ct_delete", "nf_ct_delete", Kind::Kprobe, ENDS),
-    hook("masquerade_v4", "nf_nat_masquerade_ipv4", Kind::Kprobe, MASQUERADE),
-    hook("masquerade_v6", "nf_nat_masquerade_ipv6", Kind::Kprobe, MASQUERADE),
+    hook(
+        "masquerade_v4",
+        "nf_nat_masquerade_ipv4",
+        Kind::Kprobe,
+        MASQUERADE,
+    ),
+    hook(
+        "masquerade_v6",
+        "nf_nat_masquerade_ipv6",
+        Kind::Kprobe,
+        MASQUERADE,
+    ),
     hook("setup_info", "nf_nat_setup_info", Kind::Kprobe, RANGES),
     Hook {
         shallow_only: true,
         ..hook("manip_pkt", "nf_nat_manip_pkt", Kind::Kprobe, REWRITES)
     },
-    deep("deep_manip_pkt_ret", "nf_nat_manip_pkt", Kind::Kretprobe, REWRITES),
+    deep(
+        "deep_manip_pkt_ret",
+        "nf_nat_manip_pkt",
+        Kind::Kretprobe,
+        REWRITES,
+    ),
     deep("deep_manip_pkt", "nf_nat_manip_pkt", Kind::Kprobe, REWRITES),
     hook("tcp_reset_v4", "tcp_v4_send_reset", Kind::Kprobe, RESETS),
     hook("tcp_reset_v6", "tcp_v6_send_reset", Kind::Kprobe, RESETS),
@@ -100,8 +130,18 @@ pub static HOOKS: &[Hook] = &[
     deep("deep_encap", "iptunnel_xmit", Kind::Kprobe, ENCAP),
     deep("deep_tcp_v4", "tcp_v4_rcv", Kind::Kprobe, SOCKETS),
     deep("deep_tcp_v6", "tcp_v6_rcv", Kind::Kprobe, SOCKETS),
-    deep("deep_udp_v4", "udp_queue_rcv_one_skb", Kind::Kprobe, SOCKETS),
-    deep("deep_udp_v6", "udpv6_queue_rcv_one_skb", Kind::Kprobe, SOCKETS),
+    deep(
+        "deep_udp_v4",
+        "udp_queue_rcv_one_skb",
+        Kind::Kprobe,
+        SOCKETS,
+    ),
+    deep(
+        "deep_udp_v6",
+        "udpv6_queue_rcv_one_skb",
+        Kind::Kprobe,
+        SOCKETS,
+    ),
     deep("deep_icmp", "icmp_rcv", Kind::Kprobe, SOCKETS),
 ];
 
@@ -145,10 +185,16 @@ mod tests {
 
     #[test]
     fn every_return_probe_is_attached_before_its_entry() {
-        for (at, ret) in HOOKS.iter().enumerate().filter(|(_, h)| h.kind == Kind::Kretprobe) {
+        for (at, ret) in HOOKS
+            .iter()
+            .enumerate()
+            .filter(|(_, h)| h.kind == Kind::Kretprobe)
+        {
             let entry = HOOKS
                 .iter()
-                .position(|h| h.kind == Kind::Kprobe && h.target == ret.target && h.deep == ret.deep)
+                .position(|h| {
+                    h.kind == Kind::Kprobe && h.target == ret.target && h.deep == ret.deep
+                })
                 .expect("a return probe alone says nothing");
             assert!(at < entry, "{}", ret.program);
         }

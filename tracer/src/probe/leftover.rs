@@ -6,6 +6,7 @@
 //! so that removal takes exactly what is ours: filters by their program's name,
 //! qdiscs only if noted and empty.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,10 @@ pub fn add_clsact(interface: &str) -> Result<bool, String> {
 fn exists(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(e) = next {
-        if e.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) == Some(libc::EEXIST) {
+        if e.downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error)
+            == Some(libc::EEXIST)
+        {
             return true;
         }
         next = e.source();
@@ -118,7 +122,12 @@ pub struct Record {
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command's name may hold spaces and parentheses.
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_ascii_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
 }
 
 impl Record {
@@ -134,8 +143,8 @@ impl Record {
 
     /// Notes a qdisc.
     pub fn add(&mut self, owned: &Owned) -> Result<(), String> {
-        self.lines
-            .push_str(&format!("{} {}\n", owned.netns, owned.ifindex));
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.lines, "{} {}", owned.netns, owned.ifindex);
         self.touch()
     }
 
@@ -271,7 +280,9 @@ fn clean_link(link: &crate::netlink::Link, place: &str, owned: bool, cleaned: &m
                 continue;
             }
             match tc::qdisc_detach_program(&link.name, at, program) {
-                Ok(()) => cleaned.filters.push(format!("{side} filter {program} on {place}")),
+                Ok(()) => cleaned
+                    .filters
+                    .push(format!("{side} filter {program} on {place}")),
                 Err(e) => cleaned
                     .failed
                     .push(format!("{side} filter {program} on {place}: {e}")),

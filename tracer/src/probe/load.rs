@@ -39,7 +39,9 @@ pub enum ProbeError {
     #[error("the kernel refuses the eBPF programs: {0}")]
     Load(String),
     /// Too many rules.
-    #[error("the request resolves to {0} address pairs, more than the {MAX_FILTER_RULES} that can be followed at once: name fewer")]
+    #[error(
+        "the request resolves to {0} address pairs, more than the {MAX_FILTER_RULES} that can be followed at once: name fewer"
+    )]
     TooManyRules(usize),
     /// Too many ports.
     #[error("--vxlan-port was given {0} times; six ports can be added to 4789 and 8472")]
@@ -86,20 +88,28 @@ fn flags(btf: &Btf, kprobes: bool, symbols: &Kallsyms) -> u32 {
     let first = |name: &str| btf.func_params(name).and_then(|p| p.into_iter().next());
     let table_first = first("ipt_do_table")
         .or_else(|| first("ip6t_do_table"))
-        .map_or_else(|| btf.member_size("nf_hook_state.hook") == Some(1), |p| p.name != "skb");
+        .map_or_else(
+            || btf.member_size("nf_hook_state.hook") == Some(1),
+            |p| p.name != "skb",
+        );
     if table_first {
         flags |= flag::IPT_TABLE_FIRST;
     }
     let with_sk = btf
         .func_params("nf_send_reset")
-        .map_or(true, |p| p.get(1).is_some_and(|p| p.name == "sk"));
+        .is_none_or(|p| p.get(1).is_some_and(|p| p.name == "sk"));
     if with_sk {
         flags |= flag::SEND_RESET_HAS_SK;
     }
     flags
 }
 
-fn config(options: &Options, btf: &Btf, kprobes: bool, symbols: &Kallsyms) -> Result<Config, ProbeError> {
+fn config(
+    options: &Options,
+    btf: &Btf,
+    kprobes: bool,
+    symbols: &Kallsyms,
+) -> Result<Config, ProbeError> {
     let mut config = Config::EMPTY;
     config.off = btf.offsets();
     config.flags = flags(btf, kprobes, symbols);
@@ -126,15 +136,25 @@ fn brief(error: &dyn std::error::Error) -> String {
         }
         source = e.source();
     }
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect();
     let from = lines.len().saturating_sub(4);
-    if from == 0 { lines.join("; ") } else { format!("{} ... {}", lines[0], lines[from..].join("; ")) }
+    if from == 0 {
+        lines.join("; ")
+    } else {
+        format!("{} ... {}", lines[0], lines[from..].join("; "))
+    }
 }
 
 fn is_permission(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(e) = next {
-        let code = e.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        let code = e
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::raw_os_error);
         if matches!(code, Some(libc::EPERM | libc::EACCES)) {
             return true;
         }
@@ -202,15 +222,28 @@ impl Probes {
                 .ebpf
                 .program_mut(name)
                 .and_then(|p| p.try_into().ok())
-                .ok_or_else(|| ProbeError::Load(format!("program {name} is missing in the object")))?;
+                .ok_or_else(|| {
+                    ProbeError::Load(format!("program {name} is missing in the object"))
+                })?;
             program.load().map_err(|e| {
-                if is_permission(&e) { ProbeError::Permission } else { ProbeError::Load(brief(&e)) }
+                if is_permission(&e) {
+                    ProbeError::Permission
+                } else {
+                    ProbeError::Load(brief(&e))
+                }
             })?;
         }
         Ok(())
     }
 
-    fn attach_functions(&mut self, config: &Config, deep: bool, btf: &Btf, kprobes: bool, symbols: &Kallsyms) {
+    fn attach_functions(
+        &mut self,
+        config: &Config,
+        deep: bool,
+        btf: &Btf,
+        kprobes: bool,
+        symbols: &Kallsyms,
+    ) {
         if !kprobes {
             self.degraded.push(
                 "this kernel has no kprobes (CONFIG_KPROBES is off): rewrites, conntrack entries and encapsulation are \
@@ -222,12 +255,15 @@ impl Probes {
                     .push("--deep has nothing to attach without kprobes".to_owned());
             }
         }
-        let reasons = btf.typedef_proto_params("btf_trace_kfree_skb").map_or(
-            btf.enum_values("skb_drop_reason").is_some(),
-            |n| n >= 3,
-        );
+        let reasons = btf
+            .typedef_proto_params("btf_trace_kfree_skb")
+            .map_or(btf.enum_values("skb_drop_reason").is_some(), |n| n >= 3);
         for hook in HOOKS {
-            let wanted = if hook.deep { deep } else { !(deep && hook.shallow_only) };
+            let wanted = if hook.deep {
+                deep
+            } else {
+                !(deep && hook.shallow_only)
+            };
             if !wanted || (hook.kind != Kind::RawTracepoint && !kprobes) {
                 continue;
             }
@@ -250,8 +286,10 @@ impl Probes {
             }
         }
         if !reasons {
-            self.degraded
-                .push("this kernel gives no drop reasons (before 5.17): a drop shows the function only".to_owned());
+            self.degraded.push(
+                "this kernel gives no drop reasons (before 5.17): a drop shows the function only"
+                    .to_owned(),
+            );
         }
         if config.off.skb_nfct == NONE || config.off.ct_tuplehash == NONE {
             self.degraded.push(
@@ -355,7 +393,9 @@ fn present(hook: &Hook, symbols: &Kallsyms) -> Result<(), Option<String>> {
             symbol.suffixed.join(", ")
         ))),
         None if is_optional(hook) => Err(None),
-        None => Err(Some("not in this kernel, or in a module that is not loaded".to_owned())),
+        None => Err(Some(
+            "not in this kernel, or in a module that is not loaded".to_owned(),
+        )),
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 
-use aya::programs::tc::{NlOptions, SchedClassifierLinkId, TcAttachOptions, TcAttachType};
+use aya::programs::tc::{
+    NlOptions, SchedClassifierLink, SchedClassifierLinkId, TcAttachOptions, TcAttachType,
+};
 use aya::programs::{LinkOrder, SchedClassifier};
 
 use super::catalog::{TC_L3, TC_LINK};
@@ -17,6 +19,8 @@ pub struct Attached {
     /// Unknown until the first interface.
     tcx: Option<bool>,
     done: HashSet<(u32, u32)>,
+    /// TCX links: closing them detaches.
+    links: Vec<SchedClassifierLink>,
     filters: Vec<Filter>,
     record: Option<leftover::Record>,
 }
@@ -24,8 +28,7 @@ pub struct Attached {
 /// A clsact filter, which outlives its process unless it is removed.
 struct Filter {
     netns: std::sync::Arc<NetNs>,
-    program: &'static str,
-    link: Option<SchedClassifierLinkId>,
+    link: Option<SchedClassifierLink>,
     owned: Option<Owned>,
 }
 
@@ -56,7 +59,8 @@ impl Probes {
         name: &str,
         l3: bool,
     ) -> Result<(), String> {
-        let _inside = netns::enter(netns).map_err(|e| format!("cannot enter its namespace: {e}"))?;
+        let _inside =
+            netns::enter(netns).map_err(|e| format!("cannot enter its namespace: {e}"))?;
         let programs = if l3 { TC_L3 } else { TC_LINK };
         for (program, at) in programs
             .into_iter()
@@ -68,12 +72,16 @@ impl Probes {
                     TcAttachType::Ingress => LinkOrder::first(),
                     _ => LinkOrder::last(),
                 };
-                let done = self
-                    .classifier(program)?
-                    .attach_with_options(name, at, TcAttachOptions::TcxOrder(order));
+                let done = self.classifier(program)?.attach_with_options(
+                    name,
+                    at,
+                    TcAttachOptions::TcxOrder(order),
+                );
                 match done {
-                    Ok(_) => {
+                    Ok(id) => {
                         self.attached.tcx = Some(true);
+                        let link = self.take(program, id)?;
+                        self.attached.links.push(link);
                         continue;
                     }
                     Err(e) if self.attached.tcx == Some(true) => return Err(chain(&e)),
@@ -90,6 +98,18 @@ impl Probes {
             .program_mut(program)
             .and_then(|p| p.try_into().ok())
             .ok_or_else(|| format!("program {program} is missing in the object"))
+    }
+
+    /// Links are kept here and not by the program, which tells clsact ones apart
+    /// by interface index: another namespace may have the same.
+    fn take(
+        &mut self,
+        program: &str,
+        id: SchedClassifierLinkId,
+    ) -> Result<SchedClassifierLink, String> {
+        self.classifier(program)?
+            .take_link(id)
+            .map_err(|e| chain(&e))
     }
 
     fn attach_clsact(
@@ -123,7 +143,11 @@ impl Probes {
         let mut link = None;
         // Priority 1 runs first, 65535 last; where somebody else's filter kind
         // holds that priority, any other is better than none.
-        let first = if matches!(at, TcAttachType::Ingress) { 1 } else { u16::MAX };
+        let first = if matches!(at, TcAttachType::Ingress) {
+            1
+        } else {
+            u16::MAX
+        };
         for priority in [first, 0] {
             let options = TcAttachOptions::Netlink(NlOptions {
                 priority,
@@ -131,7 +155,7 @@ impl Probes {
             });
             match classifier.attach_with_options(name, at, options) {
                 Ok(id) => {
-                    link = Some(id);
+                    link = Some(classifier.take_link(id).map_err(|e| chain(&e))?);
                     break;
                 }
                 Err(e) => last = chain(&e),
@@ -142,7 +166,6 @@ impl Probes {
         }
         self.attached.filters.push(Filter {
             netns: netns.clone(),
-            program,
             link,
             owned,
         });
@@ -166,7 +189,11 @@ impl Probes {
 
     /// `tcx` or `clsact`, once anything is attached.
     pub fn tc_kind(&self) -> &'static str {
-        if self.attached.tcx == Some(false) { "clsact" } else { "tcx" }
+        if self.attached.tcx == Some(false) {
+            "clsact"
+        } else {
+            "tcx"
+        }
     }
 }
 
@@ -179,12 +206,8 @@ impl Drop for Probes {
             let Ok(_inside) = netns::enter(&filter.netns) else {
                 continue;
             };
-            if let Some(link) = filter.link.take()
-                && let Ok(classifier) = self.classifier(filter.program)
-            {
-                // The interface may be gone, and the filter with it.
-                let _ = classifier.detach(link);
-            }
+            // The interface may be gone, and the filter with it.
+            drop(filter.link.take());
         }
         for filter in &filters {
             if let Some(owned) = &filter.owned

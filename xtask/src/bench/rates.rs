@@ -33,7 +33,7 @@ pub(super) fn run(plan: &Plan, programs: &Programs) -> Result<()> {
     }
     println!(
         "\n== rate of traffic ({} rounds of {:.2} s each; traffic on CPU 0, the tool on CPU 1; share of the mean of the \
-         rounds `off` before and after: median, lowest to highest; by CPU time: what it would be if nothing else ran)",
+         rounds `off` before and after: median, lowest to highest; by CPU time: per second of client's and server's)",
         plan.rounds,
         plan.window.as_secs_f64()
     );

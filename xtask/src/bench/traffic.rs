@@ -38,8 +38,8 @@ static SERVER_CLOCK: AtomicI32 = AtomicI32::new(libc::CLOCK_THREAD_CPUTIME_ID);
 pub(super) struct Rate {
     /// Of time.
     pub(super) real: f64,
-    /// Of client's and server's CPU time together. They share a CPU, and the kernel's work on a packet is done in the
-    /// sender's time: on a machine that does nothing else, this is the rate.
+    /// Of client's and server's CPU time together. The kernel's work on a packet is done in the sender's time. Other
+    /// programs do not count in it; what the hypervisor takes, and shares of caches, do.
     pub(super) cpu: f64,
 }
 
@@ -243,7 +243,9 @@ pub(super) fn bulk(way: Way, time: Duration) -> Result<Rate> {
         let mut buffer = vec![0; 256 * 1024];
         let warm = Instant::now();
         while warm.elapsed() < time / 10 {
-            let _ = stream.read(&mut buffer)?;
+            if stream.read(&mut buffer)? == 0 {
+                break;
+            }
         }
         let since = Clocks::start();
         let mut bytes = 0_usize;
