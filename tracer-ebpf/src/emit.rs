@@ -2,11 +2,11 @@
 //! reservation is counted.
 
 use aya_ebpf::{
-    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE},
     helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns},
     maps::ring_buf::RingBufEntry,
 };
-use tracer_common::{RING_BYTES, config::Counter, event::Header, tuple::Tag};
+use tracer_common::{config::Counter, event::Header, tuple::Tag};
 
 use crate::{COUNTERS, EVENTS, skb::Place};
 
@@ -42,7 +42,7 @@ pub(crate) use reserve;
 #[inline(always)]
 pub(crate) fn submit<T: 'static>(entry: RingBufEntry<T>) {
     let waiting = EVENTS.query(u64::from(BPF_RB_AVAIL_DATA));
-    let flags = if waiting > u64::from(RING_BYTES / 4) {
+    let flags = if waiting > EVENTS.query(u64::from(BPF_RB_RING_SIZE)) / 4 {
         BPF_RB_FORCE_WAKEUP
     } else {
         BPF_RB_NO_WAKEUP

@@ -2,7 +2,7 @@
 //! recognise the packet elsewhere.
 //!
 //! The copy lies in a per-CPU area that is larger than any offset computed
-//! here: offsets are masked to 255, reads are at most 16 bytes wide, so the
+//! here: offsets are masked to 255, reads are at most two bytes wide, so the
 //! verifier needs no further proof; what lies beyond the packet's own bytes is
 //! told apart by [`Scratch::len`].
 //!
@@ -20,7 +20,7 @@ use network_types::{
 };
 use tracer_common::{
     event::{self, Packet, Tunnel, tunnel},
-    tuple::{Tuple, mapped, proto},
+    tuple::{Addr, Tuple, mapped, proto},
 };
 
 use crate::{CONFIG, SCRATCH, probes::call::Call, skb};
@@ -29,7 +29,7 @@ use crate::{CONFIG, SCRATCH, probes::call::Call, skb};
 const WINDOW: u32 = 224;
 
 /// A copy of a packet's start and what was made of it.
-#[repr(C)]
+#[repr(C, align(8))]
 pub(crate) struct Scratch {
     bytes: [u8; 320],
     /// The (inner) packet.
@@ -149,22 +149,59 @@ impl Scratch {
         }
     }
 
+    /// One byte of the copy.
     #[inline(always)]
-    fn at<T: Copy>(&self, offset: u32) -> T {
-        const { assert!(size_of::<T>() <= 16) };
+    fn at8(&self, offset: u32) -> u8 {
         let offset = (offset & 0xff) as usize;
-        // SAFETY: offset is at most 255, T at most 16 bytes, the area 320.
-        unsafe { self.bytes.as_ptr().add(offset).cast::<T>().read_unaligned() }
+        // SAFETY: offset is at most 255, the area 320.
+        unsafe { self.bytes.as_ptr().add(offset).read() }
+    }
+
+    /// Two bytes, in memory order. Every header starts at an even offset, so
+    /// that two bytes are one load and not two.
+    #[inline(always)]
+    fn at16(&self, offset: u32) -> u16 {
+        let offset = (offset & 0xfe) as usize;
+        // SAFETY: offset is even and at most 254, the area 320 and aligned.
+        unsafe { self.bytes.as_ptr().cast::<u16>().add(offset / 2).read() }
+    }
+
+    /// Four bytes, in memory order.
+    #[inline(always)]
+    fn at32(&self, offset: u32) -> u32 {
+        let (first, second) = (self.at16(offset), self.at16(offset + 2));
+        if cfg!(target_endian = "little") {
+            u32::from(first) | u32::from(second) << 16
+        } else {
+            u32::from(first) << 16 | u32::from(second)
+        }
+    }
+
+    /// An IPv6 address.
+    #[inline(always)]
+    fn at_v6(&self, offset: u32) -> Addr {
+        let word = |offset| {
+            let (first, second) = (
+                u64::from(self.at32(offset)),
+                u64::from(self.at32(offset + 4)),
+            );
+            if cfg!(target_endian = "little") {
+                first | second << 32
+            } else {
+                first << 32 | second
+            }
+        };
+        [word(offset), word(offset + 8)]
     }
 
     #[inline(always)]
     fn be16(&self, offset: u32) -> u16 {
-        u16::from_be(self.at(offset))
+        u16::from_be(self.at16(offset))
     }
 
     #[inline(always)]
     fn be32(&self, offset: u32) -> u32 {
-        u32::from_be(self.at(offset))
+        u32::from_be(self.at32(offset))
     }
 
     kept!(l3, set_l3);
@@ -255,7 +292,7 @@ impl Scratch {
         let l4 = self.l4();
         let vxlan = l4 + UdpHdr::LEN as u32;
         // RFC 7348 section 5: the I flag must be set for a valid VNI.
-        if self.at::<u8>(vxlan) & 0x08 == 0 {
+        if self.at8(vxlan) & 0x08 == 0 {
             return false;
         }
         let vni = self.be32(vxlan + 4) >> 8;
@@ -280,13 +317,13 @@ impl Scratch {
     #[inline(never)]
     fn one_ip(&mut self) -> bool {
         let l3 = self.l3();
-        let version = self.at::<u8>(l3) >> 4;
+        let version = self.at8(l3) >> 4;
         self.packet.frag = 0;
         self.packet.ip_id = 0;
         self.packet.tuple.sport = 0;
         self.packet.tuple.dport = 0;
         if version == 4 {
-            let ihl = u32::from(self.at::<u8>(l3) & 0xf) * 4;
+            let ihl = u32::from(self.at8(l3) & 0xf) * 4;
             if ihl < Ipv4Hdr::LEN as u32 {
                 return false;
             }
@@ -295,10 +332,10 @@ impl Scratch {
             self.packet.ip_id = u32::from(self.be16(l3 + 4));
             // DF is of no interest here; bit 15 says "more fragments".
             self.packet.frag = (frag & 0x1fff) | ((frag & 0x2000) << 2);
-            self.packet.ttl = self.at(l3 + 8);
-            self.packet.tuple.proto = u32::from(self.at::<u8>(l3 + 9));
-            self.packet.tuple.src = mapped(self.at(l3 + 12));
-            self.packet.tuple.dst = mapped(self.at(l3 + 16));
+            self.packet.ttl = self.at8(l3 + 8);
+            self.packet.tuple.proto = u32::from(self.at8(l3 + 9));
+            self.packet.tuple.src = mapped(self.at32(l3 + 12));
+            self.packet.tuple.dst = mapped(self.at32(l3 + 16));
             self.set_l4(l3 + ihl);
             self.set_l4_len(total.wrapping_sub(ihl));
             true
@@ -312,27 +349,27 @@ impl Scratch {
 
     #[inline(never)]
     fn one_ipv6(&mut self, l3: u32) {
-        self.packet.ttl = self.at(l3 + 7);
-        self.packet.tuple.src = self.at(l3 + 8);
-        self.packet.tuple.dst = self.at(l3 + 24);
-        self.set_next(u32::from(self.at::<u8>(l3 + 6)));
+        self.packet.ttl = self.at8(l3 + 7);
+        self.packet.tuple.src = self.at_v6(l3 + 8);
+        self.packet.tuple.dst = self.at_v6(l3 + 24);
+        self.set_next(u32::from(self.at8(l3 + 6)));
         self.set_l4(l3 + Ipv6Hdr::LEN as u32);
         // RFC 8200 section 4: hop-by-hop, routing, destination options,
         // fragment, authentication.
         for _ in 0..3 {
             let at = self.l4();
             let len = match self.next() {
-                0 | 43 | 60 => (u32::from(self.at::<u8>(at + 1)) + 1) * 8,
+                0 | 43 | 60 => (u32::from(self.at8(at + 1)) + 1) * 8,
                 44 => {
                     let frag = self.be16(at + 2);
                     self.packet.frag = (frag >> 3) | ((frag & 1) << 15);
                     self.packet.ip_id = self.be32(at + 4);
                     8
                 }
-                51 => (u32::from(self.at::<u8>(at + 1)) + 2) * 4,
+                51 => (u32::from(self.at8(at + 1)) + 2) * 4,
                 _ => break,
             };
-            self.set_next(u32::from(self.at::<u8>(at)));
+            self.set_next(u32::from(self.at8(at)));
             self.set_l4(at + len);
         }
         self.packet.tuple.proto = self.next() & 0xff;
@@ -349,7 +386,7 @@ impl Scratch {
             return;
         }
         let l4 = self.l4();
-        let kind: u8 = self.at(l4);
+        let kind = self.at8(l4);
         match self.packet.tuple.proto as u8 {
             proto::TCP | proto::UDP | proto::SCTP => {
                 self.packet.tuple.sport = self.be16(l4);
@@ -376,15 +413,15 @@ impl Scratch {
     #[inline(always)]
     fn quoted(&mut self, l3: u32) {
         self.set_flags(event::flag::QUOTED);
-        let (proto_, l4) = if self.at::<u8>(l3) >> 4 == 4 {
-            let ihl = u32::from(self.at::<u8>(l3) & 0xf) * 4;
-            self.packet.tuple.src = mapped(self.at(l3 + 12));
-            self.packet.tuple.dst = mapped(self.at(l3 + 16));
-            (self.at::<u8>(l3 + 9), l3 + ihl)
+        let (proto_, l4) = if self.at8(l3) >> 4 == 4 {
+            let ihl = u32::from(self.at8(l3) & 0xf) * 4;
+            self.packet.tuple.src = mapped(self.at32(l3 + 12));
+            self.packet.tuple.dst = mapped(self.at32(l3 + 16));
+            (self.at8(l3 + 9), l3 + ihl)
         } else {
-            self.packet.tuple.src = self.at(l3 + 8);
-            self.packet.tuple.dst = self.at(l3 + 24);
-            (self.at::<u8>(l3 + 6), l3 + Ipv6Hdr::LEN as u32)
+            self.packet.tuple.src = self.at_v6(l3 + 8);
+            self.packet.tuple.dst = self.at_v6(l3 + 24);
+            (self.at8(l3 + 6), l3 + Ipv6Hdr::LEN as u32)
         };
         self.packet.tuple.proto = u32::from(proto_);
         if proto_ == proto::ICMP || proto_ == proto::ICMPV6 {
@@ -410,16 +447,16 @@ impl Scratch {
             return;
         }
         if self.has(event::flag::QUOTED) {
-            self.packet.l4_flags = self.at(l4);
-            self.packet.seq = u32::from(self.at::<u8>(l4 + 1));
+            self.packet.l4_flags = self.at8(l4);
+            self.packet.seq = u32::from(self.at8(l4 + 1));
             self.packet.ack = u32::from(self.be16(l4 + 6));
             return;
         }
         if self.packet.tuple.proto == u32::from(proto::TCP) {
             self.packet.seq = self.be32(l4 + 4);
             self.packet.ack = self.be32(l4 + 8);
-            self.packet.l4_flags = self.at(l4 + 13);
-            let header = u32::from(self.at::<u8>(l4 + 12) >> 4) * 4;
+            self.packet.l4_flags = self.at8(l4 + 13);
+            let header = u32::from(self.at8(l4 + 12) >> 4) * 4;
             self.packet.payload_len = l4_len.wrapping_sub(header);
             if l4 + TcpHdr::LEN as u32 > self.len {
                 self.set_flags(event::flag::TRUNCATED);
@@ -433,11 +470,11 @@ impl Scratch {
             proto::SCTP => {
                 self.packet.seq = self.be32(l4 + 4);
                 self.packet.ack = self.be32(l4 + 16);
-                self.packet.l4_flags = self.at(l4 + 12);
+                self.packet.l4_flags = self.at8(l4 + 12);
                 self.set_next(12);
             }
             proto::ICMP | proto::ICMPV6 => {
-                self.packet.l4_flags = self.at(l4);
+                self.packet.l4_flags = self.at8(l4);
                 self.packet.seq = u32::from(self.be16(l4 + 6));
             }
             proto::UDP => {}
@@ -458,7 +495,7 @@ impl Scratch {
         for i in 0..16 {
             // All ones where i < n.
             let keep = ((i - n) >> 31) as u32;
-            hash ^= u32::from(self.at::<u8>(at + i as u32)) & keep;
+            hash ^= u32::from(self.at8(at + i as u32)) & keep;
             hash = hash.wrapping_mul(0x0100_0193);
         }
         hash
@@ -467,7 +504,7 @@ impl Scratch {
     /// TCP flags, before [`Self::finish`] has run.
     #[inline(always)]
     pub(crate) fn tcp_flags(&self) -> u8 {
-        self.at(self.l4() + 13)
+        self.at8(self.l4() + 13)
     }
 }
 

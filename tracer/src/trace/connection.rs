@@ -259,10 +259,10 @@ impl Connection {
         let open = tcp && both && self.confirmed;
         let state = if open && self.fin[0] && self.fin[1] {
             "closed"
-        } else if self.rejected && !open {
-            "rejected"
         } else if self.rst {
             "reset"
+        } else if self.rejected && !open {
+            "rejected"
         } else if open {
             "established"
         } else if both && (!tcp || self.syn_ack) && !self.dropped {

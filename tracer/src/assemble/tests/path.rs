@@ -423,6 +423,8 @@ fn icmp_error_is_a_packet_of_the_other_direction() {
     let mut error = to_pod();
     (error.quoted, error.l4_flags, error.seq, error.ack) = (true, 3, 4, 1450);
     b.skb = 0xbb;
+    // As the kernel side tells it: against the packet that is quoted.
+    b.reply = true;
     b.seen("worker > cali747ff840379", error);
     let fold = b.fold();
     let packet = fold.packet(2).unwrap();
