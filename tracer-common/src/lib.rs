@@ -4,7 +4,7 @@
 //!
 //! Everything that crosses the boundary is made of integers and byte arrays,
 //! has explicit padding, and is written by one side only.
-#![cfg_attr(not(feature = "user"), no_std)]
+#![cfg_attr(not(any(feature = "user", test)), no_std)]
 #![allow(
     clippy::inline_always,
     reason = "both sides compute these in their hot paths, the kernel's within a verifier's view"

@@ -62,16 +62,19 @@ impl Tuple {
     #[inline(always)]
     #[must_use]
     pub fn bloom_slot(&self) -> u32 {
-        // IPv4 differs in the last half word only, IPv6 in all of them.
-        let fold = |a: &Addr| {
+        // IPv4 differs in the last half word only, IPv6 in all of them; the
+        // multiplications carry upwards, the shifts bring it down again.
+        let end = |a: &Addr, port: u16| {
             let w = a[0] ^ a[1];
-            (w ^ (w >> 32)) as u32
+            let mut x = (w ^ (w >> 32)) as u32 ^ u32::from(port);
+            x ^= x >> 16;
+            x = x.wrapping_mul(0x9e37_79b1);
+            x ^ (x >> 15)
         };
-        let (src, dst) = (fold(&self.src), fold(&self.dst));
-        let src = src.wrapping_mul(0x9e37_79b1) ^ u32::from(self.sport).wrapping_mul(0x85eb_ca6b);
-        let dst = dst.wrapping_mul(0x9e37_79b1) ^ u32::from(self.dport).wrapping_mul(0x85eb_ca6b);
-        let h = (src.wrapping_add(dst)).wrapping_mul(0xc2b2_ae35) ^ self.proto;
-        (h ^ (h >> 15)) & (crate::BLOOM_SLOTS - 1)
+        // A sum, so that both directions have the same.
+        let both = end(&self.src, self.sport).wrapping_add(end(&self.dst, self.dport));
+        let h = (both ^ self.proto).wrapping_mul(0x85eb_ca6b);
+        (h ^ (h >> 16)) & (crate::BLOOM_SLOTS - 1)
     }
 }
 

@@ -31,7 +31,8 @@ const WINDOW: u32 = 224;
 /// A copy of a packet's start and what was made of it.
 #[repr(C, align(8))]
 pub(crate) struct Scratch {
-    bytes: [u8; 320],
+    /// 320 bytes, in pairs.
+    bytes: [u16; 160],
     /// The (inner) packet.
     pub(crate) packet: Packet,
     /// The outer headers, where [`event::flag::TUNNEL`] is set.
@@ -154,7 +155,7 @@ impl Scratch {
     fn at8(&self, offset: u32) -> u8 {
         let offset = (offset & 0xff) as usize;
         // SAFETY: offset is at most 255, the area 320.
-        unsafe { self.bytes.as_ptr().add(offset).read() }
+        unsafe { self.bytes.as_ptr().cast::<u8>().add(offset).read() }
     }
 
     /// Two bytes, in memory order. Every header starts at an even offset, so
@@ -162,8 +163,8 @@ impl Scratch {
     #[inline(always)]
     fn at16(&self, offset: u32) -> u16 {
         let offset = (offset & 0xfe) as usize;
-        // SAFETY: offset is even and at most 254, the area 320 and aligned.
-        unsafe { self.bytes.as_ptr().cast::<u16>().add(offset / 2).read() }
+        // SAFETY: offset is even and at most 254, the area 320.
+        unsafe { self.bytes.as_ptr().add(offset / 2).read() }
     }
 
     /// Four bytes, in memory order.

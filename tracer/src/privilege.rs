@@ -64,8 +64,8 @@ struct CapData {
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const VERSION: u32 = 0x2008_0522;
 
-/// Gives up, for this thread and those it starts, everything but [`KEPT`], and
-/// the right to gain more. Errors are of no consequence to the trace.
+/// Gives up, for this thread and those it starts, everything but what
+/// attaching to later pods and detaching need, and the right to gain more. Errors are of no consequence to the trace.
 pub fn reduce() -> std::io::Result<()> {
     let kept: u64 = KEPT.iter().fold(0, |mask, bit| mask | 1 << bit);
     let mask = kept & effective().unwrap_or(kept);

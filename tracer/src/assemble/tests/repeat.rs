@@ -71,29 +71,3 @@ fn bounded_fold_hands_out_every_packet_once() {
     told.dedup();
     assert_eq!(told.len() as u64 + fold.forgotten(), 1000);
 }
-
-/// Not a test of anything but speed: `cargo test --release -- --ignored rate`.
-#[test]
-#[ignore = "a benchmark"]
-fn rate() {
-    let events: Vec<_> = synthetic::events(16_000).collect();
-    let n = events.len();
-    let mut asm = Assembler::new(Limits::default(), Arc::new(Names));
-    let mut out = Vec::with_capacity(4096);
-    let mut steps = 0;
-    let start = std::time::Instant::now();
-    for event in events {
-        let ts = event.ts;
-        asm.push(event, &mut out);
-        if out.len() > 2000 {
-            asm.tick(ts, &mut out);
-            steps += out.len();
-            out.clear();
-        }
-    }
-    let took = start.elapsed();
-    let rate = n as f64 / took.as_secs_f64();
-    assert!(steps > n / 2);
-    assert_eq!(asm.losses().user_space, 0, "{rate:.0} events/s");
-    eprintln!("{n} events, {steps} steps, {took:?}, {rate:.0} events/s");
-}
