@@ -66,7 +66,22 @@ fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
             found.push(*f);
         }
     }
+    if trace.closing.losses.any() {
+        // What was not seen may be among what was lost.
+        for f in &mut found {
+            if matches!(&*f.finding.code, "no-reply" | "underlay-loss") {
+                f.finding.severity = Severity::Warning;
+            }
+        }
+    }
     found.sort_by_key(|f| (rank(f.finding.severity), f.ts));
+    if found
+        .first()
+        .is_some_and(|f| f.finding.severity == Severity::Fault)
+    {
+        // That something else arrived is no news beside a fault.
+        found.retain(|f| f.finding.code != "delivered");
+    }
     // A warning is no answer to "did it arrive"; that it did is.
     let healthy = found
         .first()

@@ -76,6 +76,7 @@ fn kernel_facts(job: &Job) -> Result<(Btf, Arc<Kallsyms>), Failure> {
 
 /// Runs a live trace to its end.
 pub fn run(job: Job) -> Outcome {
+    crate::privilege::hold_signals(true);
     let (btf, symbols) = kernel_facts(&job)?;
     let discovery =
         discover::discover(&job.overrides, job.inventory.as_deref()).map_err(Failure::new)?;

@@ -94,3 +94,23 @@ pub fn reduce() -> std::io::Result<()> {
     }
     Ok(())
 }
+
+/// Holds back (or lets through again) the signals that end a run. They wait
+/// while hooks are being attached: a run that died in between would leave clsact
+/// filters behind on kernels before 6.6.
+pub fn hold_signals(hold: bool) {
+    let how = if hold {
+        libc::SIG_BLOCK
+    } else {
+        libc::SIG_UNBLOCK
+    };
+    // SAFETY: sigset_t is plain data, filled in before use.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
+}

@@ -135,6 +135,8 @@ pub(super) struct Flow {
     /// The request's addresses at first sight.
     pub(super) tuple: Option<Tuple>,
     pub(super) last_ts: u64,
+    /// The client's initial sequence number (TCP, once its SYN was seen).
+    pub(super) isn: Option<u32>,
     /// In order of first sight.
     pub(super) open: VecDeque<Open>,
     /// Their signatures, apart so that a scan stays in few cache lines.
@@ -155,6 +157,7 @@ impl Flow {
             ids: Vec::new(),
             tuple: None,
             last_ts: 0,
+            isn: None,
             open: VecDeque::new(),
             marks: VecDeque::new(),
             end: [None; 2],

@@ -47,8 +47,8 @@ impl Table {
     /// The flow of an event, made where it is new. `evicted` is counted up
     /// where a live flow had to go for it.
     pub(super) fn find(&mut self, event: &Event, evicted: &mut u64) -> Slot {
-        if let Some(slot) = self.by_id.get(&event.flow) {
-            return *slot;
+        if let Some(slot) = self.by_id.get(&event.flow).copied() {
+            return self.renew(slot, event, evicted);
         }
         let tuple = request_tuple(event);
         let tied = tuple
@@ -63,6 +63,27 @@ impl Table {
             self.make(tuple, evicted)
         };
         self.slots[slot as usize].ids.push(event.flow);
+        self.by_id.insert(event.flow, slot);
+        self.renew(slot, event, evicted)
+    }
+
+    /// The same addresses and ports can be one connection after another; the
+    /// kernel side tags them alike. A SYN with another initial sequence number
+    /// is another connection (RFC 9293 section 3.4.1), a retransmitted one
+    /// keeps its number.
+    fn renew(&mut self, slot: Slot, event: &Event, evicted: &mut u64) -> Slot {
+        let Some(seq) = opening(event) else {
+            return slot;
+        };
+        let flow = &mut self.slots[slot as usize];
+        if *flow.isn.get_or_insert(seq) == seq {
+            return slot;
+        }
+        flow.ids.retain(|id| *id != event.flow);
+        let slot = self.make(request_tuple(event), evicted);
+        let flow = &mut self.slots[slot as usize];
+        flow.isn = Some(seq);
+        flow.ids.push(event.flow);
         self.by_id.insert(event.flow, slot);
         slot
     }
@@ -122,6 +143,15 @@ impl Table {
             self.remove(slot);
         }
     }
+}
+
+/// The initial sequence number, where the event is of a client's SYN.
+fn opening(event: &Event) -> Option<u32> {
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+    let packet = event.body.packet()?;
+    let syn = packet.proto == mark::TCP && packet.l4_flags & (SYN | ACK) == SYN;
+    (syn && !event.reply && !packet.quoted && !packet.truncated).then_some(packet.seq)
 }
 
 /// The addresses of the flow's request direction in an event.

@@ -25,12 +25,18 @@ pub struct Args {
 
 /// Runs `tracer show`. The exit code is the verdict's, as `follow` gave it.
 pub fn run(args: &Args) -> Outcome {
-    let (trace, notices) = recording::read(&args.file)
+    let (mut trace, notices) = recording::read(&args.file)
         .map_err(|e| Failure::new(format!("cannot show {}: {e}", args.file.display())))?;
     if !args.quiet {
         for notice in &notices {
             say(&format!("warning: {}: {notice}", args.file.display()));
         }
+    }
+    if trace.closing.verdict.code.is_empty() {
+        // Cut short before its verdict: judged anew by what was read.
+        let (verdict, findings) = diagnose::diagnose(&trace);
+        trace.closing.verdict = verdict;
+        trace.closing.findings = findings;
     }
     let mut out = BufWriter::new(io::stdout().lock());
     match args.output {

@@ -143,6 +143,7 @@ impl Live {
         let mut interrupt = hear(SignalKind::interrupt())?;
         let mut terminate = hear(SignalKind::terminate())?;
         let mut hangup = hear(SignalKind::hangup())?;
+        crate::privilege::hold_signals(false);
         let mut poll = tokio::time::interval(POLL);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let started = Instant::now();

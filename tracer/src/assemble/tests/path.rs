@@ -461,3 +461,20 @@ fn unknown_flow_is_counted() {
     assert_eq!(b.asm.losses().other, 1);
     let _: Option<Event> = None;
 }
+
+#[test]
+fn a_port_used_again_is_another_flow() {
+    let mut b = Bench::new();
+    b.seen("worker < cali747ff840379", to_pod());
+    b.seen("worker < cali747ff840379", to_pod());
+    let mut again = to_pod();
+    again.seq = again.seq.wrapping_add(77_777);
+    b.skb = 0xcc;
+    b.seen("worker < cali747ff840379", again);
+    b.seen("worker > vxlan.calico", again);
+    let fold = b.fold();
+    assert_eq!(fold.flow_count(), 2);
+    let flows: Vec<u64> = (1..=3).map(|id| fold.packet(id).unwrap().flow).collect();
+    assert_eq!(flows, [1, 1, 2], "a retransmission is no new connection");
+    assert_eq!(fold.packet(3).unwrap().steps.len(), 2);
+}
