@@ -30,7 +30,7 @@ pub enum TargetError {
     IcmpPort,
     /// Names need an inventory.
     #[error(
-        "{asked} needs the cluster's objects; give --inventory FILE or a kubeconfig, or use --src ADDR and --dst ADDR[:PORT]"
+        "{asked} needs the cluster's objects; give --inventory FILE, or use --src ADDR and --dst ADDR[:PORT]"
     )]
     NoInventory {
         /// What was asked for.
