@@ -312,11 +312,12 @@ impl Done {
         assert_eq!(
             self.status.code(),
             Some(code),
-            "exit code of {} ({})\n--- standard error\n{}--- standard output is in {}",
+            "exit code of {} ({})\n--- standard error\n{}--- standard output, the end of it ({})\n{}",
             self.command_line,
             self.status,
             self.stderr,
-            self.file.display()
+            self.file.display(),
+            tail(&self.file)
         );
         self
     }
@@ -381,4 +382,11 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 #[track_caller]
 pub(crate) fn slurp(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The last few thousand bytes of a file: a guest takes its files with it.
+fn tail(file: &std::path::Path) -> String {
+    let text = std::fs::read(file).unwrap_or_default();
+    let from = text.len().saturating_sub(9000);
+    String::from_utf8_lossy(&text[from..]).into_owned()
 }

@@ -10,6 +10,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tracer_common::MAX_TAGS;
 use tracer_common::config::Counter;
+use tracer_common::tuple::proto;
 
 use super::Job;
 use super::sink::Sink;
@@ -18,7 +19,7 @@ use crate::assemble::{Assembler, Limits};
 use crate::cli::{Failure, Outcome, say};
 use crate::decode::Decoder;
 use crate::discover::Names;
-use crate::event::{Body, Event};
+use crate::event::{Answer, Body, Event};
 use crate::probe::Probes;
 use crate::probe::load::Counters;
 use crate::time;
@@ -299,11 +300,19 @@ impl Live {
 /// anything in namespaces that are neither node nor pod.
 fn wanted(event: &Event, watcher: &Watcher, netns: u32) -> bool {
     let Body::Drop {
-        reason, function, ..
+        packet,
+        reason,
+        function,
+        ..
     } = &event.body
     else {
-        return true;
+        return !is_redirect(&event.body);
     };
+    // An echo reply that no ping socket wanted: raw sockets have had theirs.
+    let icmp = packet.proto == proto::ICMP || packet.proto == proto::ICMPV6;
+    if icmp && !packet.quoted && reason.as_deref() == Some("NO_SOCKET") {
+        return false;
+    }
     if netns != 0 && !watcher.knows(netns) {
         return false;
     }
@@ -316,13 +325,34 @@ fn wanted(event: &Event, watcher: &Watcher, netns: u32) -> bool {
     !matches!(
         &**function,
         "sk_stream_kill_queues"
-            // No ping socket: raw sockets have had their copies by then.
             | "ping_rcv"
+            // Fragments, freed with the datagram they were put together to.
+            | "skb_release_data"
             | "skb_queue_purge"
             | "skb_queue_purge_reason"
             | "skb_rbtree_purge"
             | "tcp_write_queue_purge"
             | "__sk_destruct"
             | "inet_sock_destruct"
+    )
+}
+
+/// An ICMP redirect advises the sender of a better way; the packet it is about
+/// goes on (RFC 792; RFC 4861 section 8).
+fn is_redirect(body: &Body) -> bool {
+    matches!(
+        body,
+        Body::Answer {
+            answer: Answer::Icmp {
+                kind: 5,
+                v6: false,
+                ..
+            } | Answer::Icmp {
+                kind: 137,
+                v6: true,
+                ..
+            },
+            ..
+        }
     )
 }
