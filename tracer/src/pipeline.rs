@@ -99,7 +99,7 @@ pub fn run(job: Job) -> Outcome {
     };
     let mut probes = Probes::load(&options, &btf, &symbols).map_err(Failure::new)?;
     let names = Arc::new(Names::new(job.inventory.clone(), &discovery));
-    let before = existing::find(&discovery, &job.request, &names);
+    let before = existing::find(&discovery, &job.request);
     for tagged in &before.tags {
         probes.tag(&tagged.0, tagged.1).map_err(Failure::new)?;
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tracer_common::tuple::{DIR_REPLY, DIR_REQUEST, Tag, Tuple};
 
 use crate::conntrack::{self, Entry};
-use crate::discover::{Discovery, Names};
+use crate::discover::Discovery;
 use crate::event::{Body, CtSource, CtTuple, Event};
 use crate::target::{Request, to_addr};
 use crate::time;
@@ -53,7 +53,7 @@ fn is_over(entry: &Entry) -> bool {
 }
 
 /// Reads the nodes' tables.
-pub(super) fn find(discovery: &Discovery, request: &Request, _names: &Arc<Names>) -> Existing {
+pub(super) fn find(discovery: &Discovery, request: &Request) -> Existing {
     let mut existing = Existing::default();
     let mut tables = Vec::new();
     for node in &discovery.nodes {
