@@ -176,6 +176,7 @@ fn run(
             verdict: Verdict::default(),
             findings: Vec::new(),
             losses: Losses::default(),
+            state: None,
         })?;
         spent += cpu_time().saturating_sub(since);
     }

@@ -30,6 +30,7 @@ pub mod pipeline;
 pub mod privilege;
 pub mod probe;
 pub mod recording;
+pub mod state;
 pub mod target;
 pub mod time;
 pub mod trace;

@@ -551,6 +551,9 @@ pub struct Closing {
     pub findings: Vec<Finding>,
     /// What was lost.
     pub losses: Losses,
+    /// What the nodes were set up to do, where it was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Box<crate::state::State>>,
 }
 
 /// The whole, `-o json`.

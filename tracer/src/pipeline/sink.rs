@@ -109,6 +109,7 @@ impl Sink {
             verdict,
             findings,
             losses,
+            state: None,
         };
         if let Some(record) = self.record.take() {
             record.finish(&trace.closing).map_err(|e| recording(&e))?;

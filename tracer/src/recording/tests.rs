@@ -32,6 +32,7 @@ fn closing() -> Closing {
             other: 2,
             ..Losses::default()
         },
+        state: None,
     }
 }
 

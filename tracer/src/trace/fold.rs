@@ -205,6 +205,7 @@ impl Fold {
                 verdict: Verdict::default(),
                 findings: Vec::new(),
                 losses,
+                state: None,
             },
         }
     }
