@@ -204,17 +204,25 @@ impl Bench {
     }
 
     pub(crate) fn drop(&mut self, node: &str, packet: Packet, hook: Option<&'static str>) {
-        let reason = Some(Arc::from("NETFILTER_DROP"));
-        self.body(
-            node,
-            "",
-            Body::Drop {
-                packet,
-                reason,
-                function: "nft_do_chain".into(),
-                hook,
-            },
-        );
+        let body = Body::Drop {
+            packet,
+            reason: Some(Arc::from("NETFILTER_DROP")),
+            function: "nft_do_chain".into(),
+            hook,
+        };
+        self.body(node, "", body);
+    }
+
+    /// Freed by `function` at an interface: `worker2 eth0`.
+    pub(crate) fn freed(&mut self, place: &str, packet: Packet, function: &str, reason: &str) {
+        let (node, iface) = place.split_once(' ').unwrap();
+        let body = Body::Drop {
+            packet,
+            reason: Some(reason.into()),
+            function: function.into(),
+            hook: None,
+        };
+        self.body(node, iface, body);
     }
 
     pub(crate) fn answer(&mut self, node: &str, packet: Packet, answer: Answer) {

@@ -69,6 +69,27 @@ pub(super) fn recovered(trace: &Trace, p: &Packet) -> bool {
         .any(|q| q.id > p.id && q.outcome == Outcome::Delivered)
 }
 
+/// Whether the packet came when both sides had said all they had to say: a
+/// FIN or acknowledgement sent again after its receiver had closed, and the
+/// reset that answers it.
+pub(super) fn tail(trace: &Trace, p: &Packet) -> bool {
+    let closed = trace
+        .flows
+        .iter()
+        .any(|f| f.id == p.flow && f.state == "closed");
+    let Some(first) = p.steps.first().filter(|_| closed) else {
+        return false;
+    };
+    let Some(tcp) = &first.tcp else { return false };
+    let nothing_said = first.payload == 0 && !tcp.flags.contains('S');
+    let again = p.attempt > 1 || !tcp.flags.contains('F');
+    nothing_said && again
+        || p.attempt > 1
+            && tries(trace, p)
+                .iter()
+                .any(|q| q.outcome == Outcome::Delivered)
+}
+
 /// `reached worker2 and was dropped there by ...`, where `how` is `dropped by
 /// ...`.
 pub(super) fn ended(p: &Packet, end: &Step, how: &str) -> String {

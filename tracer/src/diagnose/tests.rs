@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use super::{diagnose, diagnose_live, exit_code};
-use crate::assemble::tests::{BACKEND, Bench, NODE1, NODE2, S, SA, VIP, nodes, plain, tcp, vxlan};
+use crate::assemble::tests::{
+    A, BACKEND, Bench, NODE1, NODE2, PA, S, SA, VIP, nodes, plain, tcp, vxlan,
+};
 use crate::event::Answer;
 use crate::trace::{Finding, Header, Losses, Severity, Tool, Trace, Verdict};
 
@@ -180,5 +182,93 @@ fn too_big_is_mtu_exceeded_until_smaller_ones_pass() {
         ("delivered", 0),
         "{}",
         verdict.summary
+    );
+}
+
+/// A connection from SYN to both FINs, all delivered.
+fn closed() -> Bench {
+    let mut b = Bench::new();
+    let mut go = |flags, seq, ack, len, reply| {
+        b.now += 1_000_000;
+        b.skb += 0x100;
+        b.reply = reply;
+        let mut packet = plain(flags, seq, ack, len);
+        if reply {
+            (packet.src, packet.dst) = (packet.dst, packet.src);
+            (packet.sport, packet.dport) = (packet.dport, packet.sport);
+            b.seen("worker2 < cali1b2c3d4e5f6", packet);
+            b.seen("worker > cali747ff840379", packet);
+        } else {
+            b.seen(POD, packet);
+            b.seen("worker2 > cali1b2c3d4e5f6", packet);
+        }
+    };
+    go(S, 1, 0, 0, false);
+    go(SA, 9, 2, 0, true);
+    go(A, 2, 10, 0, false);
+    go(PA, 2, 10, 100, false);
+    go(PA, 10, 102, 50, true);
+    go(0x11, 60, 102, 0, true);
+    go(0x11, 102, 61, 0, false);
+    b
+}
+
+/// A packet of the tail, from the server, which the client's host refuses.
+fn refused(b: &mut Bench, flags: u8, seq: u32, ack: u32) {
+    b.now += 200_000_000;
+    b.skb += 0x100;
+    b.reply = true;
+    let packet = tcp((BACKEND, 8080), (client(), 45266), flags, seq, ack);
+    b.seen("worker2 < cali1b2c3d4e5f6", packet);
+    b.seen("worker > cali747ff840379", packet);
+    b.freed("worker eth0", packet, "tcp_v4_rcv", "NO_SOCKET");
+}
+
+#[test]
+fn refusing_the_tail_of_a_closed_connection_is_no_fault() {
+    let mut b = closed();
+    refused(&mut b, 0x11, 60, 102);
+    refused(&mut b, A, 61, 103);
+    b.reply = false;
+    b.skb += 0x100;
+    b.seen("worker2 > cali1b2c3d4e5f6", plain(4, 102, 0, 0));
+    b.freed(
+        "worker2 eth0",
+        plain(4, 102, 0, 0),
+        "tcp_v4_rcv",
+        "NOT_SPECIFIED",
+    );
+    let (verdict, findings, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("delivered", 0), "{findings:#?}");
+    assert!(
+        findings.iter().all(|f| f.severity == Severity::Note),
+        "{findings:#?}"
+    );
+}
+
+#[test]
+fn refusing_data_is_a_fault_until_both_have_closed() {
+    let mut b = Bench::new();
+    b.seen(POD, plain(S, 1, 0, 0));
+    b.seen("worker2 > cali1b2c3d4e5f6", plain(S, 1, 0, 0));
+    b.freed("worker2 eth0", plain(S, 1, 0, 0), "tcp_v4_rcv", "NO_SOCKET");
+    let (verdict, _, code) = check(&b);
+    assert_eq!((verdict.node.as_deref(), code), (Some("worker2"), 3));
+}
+
+#[test]
+fn what_was_received_before_is_no_loss() {
+    let mut b = closed();
+    b.now += 200_000_000;
+    b.skb += 0x100;
+    b.reply = true;
+    let again = tcp((BACKEND, 8080), (client(), 45266), 0x11, 60, 102);
+    b.seen("worker > cali747ff840379", again);
+    b.freed("worker eth0", again, "tcp_data_queue", "TCP_OLD_DATA");
+    let (_, findings, code) = check(&b);
+    assert_eq!(code, 0);
+    assert!(
+        findings.iter().all(|f| f.severity == Severity::Note),
+        "{findings:#?}"
     );
 }

@@ -13,11 +13,48 @@ pub(super) fn first(trace: &Trace, wanted: impl Fn(&Step) -> bool) -> Option<(&P
         .packets
         .iter()
         .filter(|p| p.outcome == Outcome::Dropped)
+        .filter(|p| !sentence::tail(trace, p))
         .filter_map(|p| {
             let step = p.steps.iter().rev().find(|s| s.kind == StepKind::Drop)?;
-            wanted(step).then_some((p, step))
+            (wanted(step) && !no_news(trace, p, step)).then_some((p, step))
         });
     drops.min_by_key(|(p, s)| (forgiven(trace, p), s.ts))
+}
+
+/// Why TCP frees what it has already, or has no use for: `enum
+/// skb_drop_reason` in `include/net/dropreason-core.h`, from 5.18.
+const NOTHING_NEW: &[&str] = &[
+    "TCP_OLD_DATA",
+    "TCP_OLD_SEQUENCE",
+    "TCP_OLD_ACK",
+    "TCP_OFOMERGE",
+    "TCP_CLOSE",
+    "TCP_FLAGS",
+];
+
+/// Whether the packet reached its socket and was freed there because it told
+/// nothing new: data received before, a bare acknowledgement or a reset for a
+/// connection that is gone. Kernels before 5.18 give no reason for these.
+fn no_news(trace: &Trace, p: &Packet, step: &Step) -> bool {
+    let Some(drop) = &step.drop else { return false };
+    if drop.hook.is_some() || !drop.function.starts_with("tcp_") {
+        return false;
+    }
+    let reason = drop.reason.as_deref();
+    if reason.is_some_and(|r| NOTHING_NEW.contains(&r)) {
+        return true;
+    }
+    let unnamed = reason.is_none_or(|r| r == "NOT_SPECIFIED");
+    let bare = step.payload == 0
+        && step
+            .tcp
+            .as_ref()
+            .is_some_and(|tcp| !tcp.flags.contains(['S', 'F']));
+    unnamed
+        && (bare
+            || sentence::tries(trace, p)
+                .iter()
+                .any(|q| q.outcome == Outcome::Delivered))
 }
 
 /// Whether the drop did no harm: the bytes got there later, or the connection

@@ -19,9 +19,10 @@ impl Rule for Rejected {
         let answered = trace
             .packets
             .iter()
-            .filter(|p| p.outcome == Outcome::Rejected);
+            .filter(|p| p.outcome == Outcome::Rejected)
+            .filter(|p| !sentence::tail(trace, p));
         let first = answered
-            .filter_map(|p| Some((p, p.steps.iter().find(|s| s.kind == StepKind::Reject)?)))
+            .filter_map(|p| Some((p, refusing(p)?)))
             .min_by_key(|(p, s)| (sentence::recovered(trace, p), s.ts));
         if let Some((packet, step)) = first {
             return by_answer(trace, packet, step);
@@ -29,6 +30,14 @@ impl Rule for Rejected {
         let refusal = trace.packets.iter().find(|p| is_refusal(trace, p));
         refusal.map_or(Check::Clear, |p| by_refusal(trace, p))
     }
+}
+
+/// The step that refused the packet: the answer where it was seen being made,
+/// else the packet being freed for want of a socket.
+fn refusing(p: &Packet) -> Option<&Step> {
+    let steps = || p.steps.iter();
+    let freed = || steps().find(|s| s.kind == StepKind::Drop);
+    steps().find(|s| s.kind == StepKind::Reject).or_else(freed)
 }
 
 /// An RST before the connection stood, or an ICMP error, seen on its way.
