@@ -4,7 +4,7 @@
 //! to its left:
 //!
 //! ```text
-//! netns, netlink, btf, kallsyms, time, event, trace
+//! netns, netlink, btf, kallsyms, time, event, trace < state < rules
 //!   < inventory < discover, conntrack, target < probe < decode
 //!   < assemble < diagnose < output, recording < pipeline < cli
 //! ```
@@ -30,6 +30,7 @@ pub mod pipeline;
 pub mod privilege;
 pub mod probe;
 pub mod recording;
+pub mod rules;
 pub mod state;
 pub mod target;
 pub mod time;
