@@ -1,7 +1,9 @@
 //! From a trace to the answer: what went wrong, where, and what to do next.
 //!
-//! Each finding is one file under `rules/`. A rule looks at the whole trace
-//! and is silent unless it can explain what was seen. Pure: no I/O, no clock.
+//! First the places where packets stopped are found (`stop`); then each is put
+//! before the rules, one file each under `rules/`, and the first rule that can
+//! explain all that was seen there speaks. A rule is silent unless it can.
+//! Pure: no I/O, no clock; the state that was read is part of the trace.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -9,21 +11,16 @@ use std::sync::Arc;
 
 use crate::trace::{Finding, Severity, Trace, Verdict};
 
+pub use case::Case;
+pub use page::Page;
 pub use rules::RULES;
 
+mod case;
+mod netfilter;
+mod page;
 mod rules;
 mod sentence;
-
-/// What a rule says of a trace.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Check {
-    /// It is not this.
-    Clear,
-    /// Too little was seen to tell.
-    NotYet,
-    /// It is this.
-    Found(Box<Found>),
-}
+mod stop;
 
 /// A finding and where it shows.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,10 +39,32 @@ pub struct Found {
 
 /// One finding's rule.
 pub trait Rule: Sync {
-    /// Its stable code.
-    fn code(&self) -> &'static str;
-    /// Looks at a trace as of `now`, or at one that is over.
-    fn check(&self, trace: &Trace, now: Option<u64>) -> Check;
+    /// Its code and its page.
+    fn page(&self) -> &'static Page;
+
+    /// Whether it explains why this packet stopped. Rules are asked in the
+    /// order of [`RULES`], and the first that answers is believed.
+    #[expect(private_interfaces, reason = "rules live in this module only")]
+    fn explain(&self, case: &Case<'_>, stop: &stop::Stop<'_>) -> Option<Found> {
+        let _ = (case, stop);
+        None
+    }
+
+    /// What it has to say of the trace as a whole.
+    fn whole(&self, case: &Case<'_>) -> Option<Found> {
+        let _ = case;
+        None
+    }
+}
+
+/// The page of a finding.
+pub fn page(code: &str) -> Option<&'static Page> {
+    pages().find(|p| p.code == code)
+}
+
+/// All pages, in the order of the rules.
+pub fn pages() -> impl Iterator<Item = &'static Page> {
+    RULES.iter().map(|r| r.page()).chain(rules::MORE_PAGES)
 }
 
 /// The verdict on a trace that is over, and all findings in the order of their
@@ -59,17 +78,24 @@ pub fn diagnose_live(trace: &Trace, now_ns: u64) -> (Verdict, Vec<Finding>) {
     judge(trace, Some(now_ns))
 }
 
+/// Findings that rest on something not having been seen.
+const BY_ABSENCE: &[&str] = &[
+    "no-reply",
+    "underlay-loss",
+    "asymmetric-path",
+    "masquerade-missing",
+    "service-not-translated",
+    "fragments-lost",
+];
+
 fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
-    let mut found: Vec<Found> = Vec::new();
-    for rule in RULES {
-        if let Check::Found(f) = rule.check(trace, now) {
-            found.push(*f);
-        }
-    }
+    let case = Case::new(trace, now);
+    let mut found = explained(&case);
+    found.extend(RULES.iter().filter_map(|r| r.whole(&case)));
     if trace.closing.losses.any() {
         // What was not seen may be among what was lost.
         for f in &mut found {
-            if matches!(&*f.finding.code, "no-reply" | "underlay-loss") {
+            if f.finding.severity == Severity::Fault && BY_ABSENCE.contains(&&*f.finding.code) {
                 f.finding.severity = Severity::Warning;
             }
         }
@@ -82,14 +108,47 @@ fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
         // That something else arrived is no news beside a fault.
         found.retain(|f| f.finding.code != "delivered");
     }
+    let verdict = verdict(trace, &found);
+    (verdict, found.into_iter().map(|f| f.finding).collect())
+}
+
+/// Every stop with its first explanation; the same cause is told once.
+fn explained(case: &Case<'_>) -> Vec<Found> {
+    let mut found: Vec<(Found, usize)> = Vec::new();
+    for stop in &case.stops {
+        let Some(next) = RULES.iter().find_map(|r| r.explain(case, stop)) else {
+            continue;
+        };
+        let same = |f: &Found| {
+            f.finding.code == next.finding.code
+                && f.node == next.node
+                && rank(f.finding.severity) <= rank(next.finding.severity)
+        };
+        match found.iter_mut().find(|(f, _)| same(f)) {
+            Some((_, more)) => *more += 1,
+            None => found.push((next, 0)),
+        }
+    }
+    let told = found.into_iter().map(|(mut f, more)| {
+        if more > 0 {
+            let packets = if more == 1 { "packet" } else { "packets" };
+            let text = format!("{more} more {packets} ended in the same way");
+            f.finding.evidence.push(text);
+        }
+        f
+    });
+    told.collect()
+}
+
+fn verdict(trace: &Trace, found: &[Found]) -> Verdict {
     // A warning is no answer to "did it arrive"; that it did is.
     let healthy = found
         .first()
         .is_some_and(|f| f.finding.severity != Severity::Fault);
-    let note = found
+    let arrived = found
         .iter()
-        .find(|f| healthy && f.finding.severity == Severity::Note);
-    let mut verdict = note
+        .find(|f| healthy && f.finding.code == "delivered");
+    let mut verdict = arrived
         .or(found.first())
         .map_or_else(|| nothing(trace), verdict_of);
     let losses = trace.closing.losses;
@@ -98,7 +157,7 @@ fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
         let events = if n == 1 { "event was" } else { "events were" };
         let _ = write!(verdict.summary, "; {n} {events} lost, so this is uncertain");
     }
-    (verdict, found.into_iter().map(|f| f.finding).collect())
+    verdict
 }
 
 fn verdict_of(found: &Found) -> Verdict {

@@ -62,13 +62,6 @@ pub(super) fn tried(trace: &Trace, p: &Packet) -> String {
     }
 }
 
-/// Whether the bytes of the packet got there after all.
-pub(super) fn recovered(trace: &Trace, p: &Packet) -> bool {
-    tries(trace, p)
-        .iter()
-        .any(|q| q.id > p.id && q.outcome == Outcome::Delivered)
-}
-
 /// Whether the packet came when both sides had said all they had to say: a
 /// FIN or acknowledgement sent again after its receiver had closed, and the
 /// reset that answers it.
@@ -88,35 +81,6 @@ pub(super) fn tail(trace: &Trace, p: &Packet) -> bool {
             && tries(trace, p)
                 .iter()
                 .any(|q| q.outcome == Outcome::Delivered)
-}
-
-/// `reached worker2 and was dropped there by ...`, where `how` is `dropped by
-/// ...`.
-pub(super) fn ended(p: &Packet, end: &Step, how: &str) -> String {
-    let here = &end.node;
-    let (verb, rest) = how.split_once(' ').unwrap_or((how, ""));
-    if here.is_empty() {
-        format!("was {how}")
-    } else if p.steps.first().is_some_and(|s| s.node == *here) {
-        format!("was {verb} on {here} {rest}")
-    } else {
-        format!("reached {here} and was {verb} there {rest}")
-    }
-}
-
-/// ` on its way to pod/default/remote (cali1b2c3d4e5f6)`.
-pub(super) fn on_its_way(step: &Step) -> String {
-    let to = who(&step.dst);
-    let port = step
-        .dst
-        .port
-        .map_or_else(String::new, |p| format!(" port {p}"));
-    let iface = if step.iface.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", step.iface)
-    };
-    format!(" on its way to {to}{port}{iface}")
 }
 
 /// Where a packet was last seen at an interface.

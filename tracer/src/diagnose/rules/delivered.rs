@@ -2,28 +2,34 @@
 
 use std::borrow::Cow;
 
-use crate::diagnose::{Check, Found, Rule, sentence};
+use crate::diagnose::{Case, Found, Page, Rule, sentence};
 use crate::trace::{Finding, Outcome, Severity, Trace};
 
 pub(super) struct Delivered;
 
+static PAGE: Page = Page {
+    code: "delivered",
+    title: "packets arrived",
+    meaning: "Packets of the flow reached the end of the path that can be seen, and no fault was found. If the client still has trouble, it is above TCP, or in what was not followed.",
+    told: "At least one packet was seen to reach its pod, its socket or its host, or was acknowledged by the other side, and no fault was found.",
+    ruled_out: "Any finding of severity fault.",
+    next: &[],
+};
+
 impl Rule for Delivered {
-    fn code(&self) -> &'static str {
-        "delivered"
+    fn page(&self) -> &'static Page {
+        &PAGE
     }
 
-    fn check(&self, trace: &Trace, _: Option<u64>) -> Check {
+    fn whole(&self, case: &Case<'_>) -> Option<Found> {
+        let trace = case.trace;
         let good: Vec<_> = trace
             .packets
             .iter()
             .filter(|p| p.outcome == Outcome::Delivered)
             .collect();
         let Some(first) = good.first() else {
-            return if trace.packets.is_empty() {
-                Check::Clear
-            } else {
-                seen_only(trace)
-            };
+            return seen_only(trace);
         };
         let flow = trace.flows.iter().find(|f| f.id == first.flow);
         let about = flow.map_or_else(String::new, |f| {
@@ -36,35 +42,34 @@ impl Rule for Delivered {
         let (n, all) = (good.len(), trace.packets.len());
         let packets = if all == 1 { "packet" } else { "packets" };
         let summary = format!("{about}{n} of {all} {packets} seen to arrive");
-        note(self.code(), Some(first.id), summary)
+        Some(note(Some(first.id), summary))
     }
 }
 
 /// Something was seen, and neither its arrival nor a fault.
-fn seen_only(trace: &Trace) -> Check {
-    if trace.packets.iter().any(|p| p.outcome != Outcome::Pending) {
-        return Check::Clear;
+fn seen_only(trace: &Trace) -> Option<Found> {
+    if trace.packets.is_empty() || trace.packets.iter().any(|p| p.outcome != Outcome::Pending) {
+        return None;
     }
     let n = trace.packets.len();
-    note(
-        "delivered",
+    Some(note(
         None,
         format!("{n} packets were seen, and no fault; their end is out of sight"),
-    )
+    ))
 }
 
-fn note(code: &'static str, packet: Option<u64>, summary: String) -> Check {
-    Check::Found(Box::new(Found {
+fn note(packet: Option<u64>, summary: String) -> Found {
+    Found {
         ts: u64::MAX,
         node: None,
         iface: None,
         packet,
         finding: Finding {
-            code: Cow::Borrowed(code),
+            code: Cow::Borrowed(PAGE.code),
             severity: Severity::Note,
             summary,
             evidence: Vec::new(),
             next: Vec::new(),
         },
-    }))
+    }
 }

@@ -1,97 +1,60 @@
-//! `no-reply`: the request went its way, and nothing came back. Silent where a
-//! drop, a reject or a loss explains it.
+//! `no-reply`: the request went its way, and nothing came back. What is left
+//! when nothing more particular explains it.
 
-use std::borrow::Cow;
-
-use crate::diagnose::{Check, Found, Rule, sentence};
-use crate::trace::{Direction, Finding, Flow, Outcome, Packet, Severity, Trace};
-
-/// How long an answer may take.
-const PATIENCE: u64 = 1_000_000_000;
+use super::tell::tale;
+use crate::diagnose::stop::{How, Stop};
+use crate::diagnose::{Case, Found, Page, Rule, sentence};
+use crate::trace::{Direction, Severity};
 
 pub(super) struct NoReply;
 
+static PAGE: Page = Page {
+    code: "no-reply",
+    title: "no answer was seen",
+    meaning: "The request was followed as far as can be seen, and nothing came back. If it was handed to the pod, the process or the pod's own rules are silent; if it left for somewhere that is not watched, the answer is missing there.",
+    told: "A request's last step is its delivery or its leaving, and no packet of the other direction followed within a second.",
+    ruled_out: "Any answer, or a drop, reject or loss that explains the silence.",
+    next: &[
+        "kubectl logs -n NS POD --tail=50",
+        "kubectl exec -n NS POD -- ip route get CLIENT",
+        "tcpdump -ni IFACE host SERVER",
+    ],
+};
+
 impl Rule for NoReply {
-    fn code(&self) -> &'static str {
-        "no-reply"
+    fn page(&self) -> &'static Page {
+        &PAGE
     }
 
-    fn check(&self, trace: &Trace, now: Option<u64>) -> Check {
-        let lost = matches!(
-            super::underlay_loss::UnderlayLoss.check(trace, now),
-            Check::Found(_)
-        );
-        let mut soon = false;
-        for flow in trace.flows.iter().filter(|f| f.state == "unanswered") {
-            let of_it: Vec<&Packet> = trace.packets.iter().filter(|p| p.flow == flow.id).collect();
-            let explained = |p: &&Packet| match p.outcome {
-                Outcome::Delivered | Outcome::Pending => p.direction == Direction::Reply,
-                Outcome::Lost => lost,
-                Outcome::Dropped | Outcome::Rejected => true,
-            };
-            let Some(first) = of_it.first() else { continue };
-            if of_it.iter().any(explained) {
-                continue;
-            }
-            let sent = first.steps.first().map_or(0, |s| s.ts);
-            if now.is_some_and(|now| now.saturating_sub(sent) < PATIENCE) {
-                soon = true;
-                continue;
-            }
-            return found(trace, flow, first);
+    fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
+        if !matches!(stop.how, How::Unanswered | How::Vanished | How::Lost) {
+            return None;
         }
-        if soon { Check::NotYet } else { Check::Clear }
+        let flow = stop.flow;
+        let cause = match (stop.how, stop.packet.direction) {
+            (How::Unanswered, _) => "nothing seen on the way explains it".to_owned(),
+            (_, Direction::Request) => "and no answer came back".to_owned(),
+            (_, Direction::Reply) => "the answer did not get back to the client".to_owned(),
+        };
+        // Many a UDP protocol does not answer; DNS does.
+        let may_be_silent =
+            flow.proto == "udp" && flow.server.port != Some(53) && stop.how == How::Unanswered;
+        let server = flow.backend.as_ref().unwrap_or(&flow.server);
+        let mut told = tale(case, stop, PAGE.code, &cause);
+        if may_be_silent {
+            told = told.only(Severity::Warning);
+        }
+        if let Some((ns, name)) = sentence::named(server, "pod") {
+            let (ns, name) = (sentence::word(ns), sentence::word(name));
+            told = told
+                .ask(format!("kubectl logs -n {ns} {name} --tail=50"))
+                .ask(format!(
+                    "kubectl exec -n {ns} {name} -- ip route get {}",
+                    flow.client.addr
+                ));
+        } else {
+            told = told.check(&format!("ip route get {}", server.addr));
+        }
+        told.done()
     }
-}
-
-fn found(trace: &Trace, flow: &Flow, first: &Packet) -> Check {
-    let end = sentence::last_seen(first);
-    let delivered = first.outcome == Outcome::Delivered;
-    let place = end.map_or_else(String::new, |s| match (delivered, s.node.is_empty()) {
-        (true, _) => format!(" was handed to {} on {}", sentence::who(&s.dst), s.node),
-        (false, false) => format!(" was last seen leaving {} at {}", s.node, s.iface),
-        (false, true) => " was seen".into(),
-    });
-    let summary = format!(
-        "{}{place}, and no answer was seen{}",
-        sentence::packet(first),
-        sentence::tried(trace, first),
-    );
-    // Many a UDP protocol does not answer; DNS does.
-    let may_be_silent = flow.proto == "udp" && flow.server.port != Some(53) && delivered;
-    let server = flow.backend.as_ref().unwrap_or(&flow.server);
-    let mut next = Vec::new();
-    if let Some((ns, name)) = sentence::named(server, "pod") {
-        let (ns, name) = (sentence::word(ns), sentence::word(name));
-        next.push(format!("kubectl logs -n {ns} {name} --tail=50"));
-        next.push(format!(
-            "kubectl exec -n {ns} {name} -- ip route get {}",
-            flow.client.addr
-        ));
-    } else if let Some(s) = end {
-        next.push(sentence::on(
-            &s.node,
-            &format!("ip route get {}", server.addr),
-        ));
-    }
-    Check::Found(Box::new(Found {
-        ts: first.steps.first().map_or(0, |s| s.ts),
-        node: end.map(|s| s.node.clone()).filter(|n| !n.is_empty()),
-        iface: end.map(|s| s.iface.clone()).filter(|n| !n.is_empty()),
-        packet: Some(first.id),
-        finding: Finding {
-            code: Cow::Borrowed("no-reply"),
-            severity: if may_be_silent {
-                Severity::Warning
-            } else {
-                Severity::Fault
-            },
-            summary,
-            evidence: end
-                .map(|s| sentence::evidence(first, s))
-                .into_iter()
-                .collect(),
-            next,
-        },
-    }))
 }

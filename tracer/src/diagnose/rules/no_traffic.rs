@@ -2,19 +2,29 @@
 
 use std::borrow::Cow;
 
-use crate::diagnose::{Check, Found, Rule};
-use crate::trace::{Finding, Severity, Trace};
+use crate::diagnose::{Case, Found, Page, Rule};
+use crate::trace::{Finding, Severity};
 
 pub(super) struct NoTraffic;
 
+static PAGE: Page = Page {
+    code: "no-traffic",
+    title: "nothing of the flow was seen",
+    meaning: "No packet that fits the request passed a place that is watched. Perhaps nothing was sent, or from another address, or it was over before the tool was ready.",
+    told: "The run ended and no step belongs to the flow.",
+    ruled_out: "Any packet.",
+    next: &["tracer doctor", "tracer probe --pod POD --dst DST"],
+};
+
 impl Rule for NoTraffic {
-    fn code(&self) -> &'static str {
-        "no-traffic"
+    fn page(&self) -> &'static Page {
+        &PAGE
     }
 
-    fn check(&self, trace: &Trace, _: Option<u64>) -> Check {
+    fn whole(&self, case: &Case<'_>) -> Option<Found> {
+        let trace = case.trace;
         if !trace.packets.is_empty() {
-            return Check::Clear;
+            return None;
         }
         let nodes: Vec<&str> = trace.header.nodes.iter().map(|n| &*n.name).collect();
         let place = if nodes.is_empty() {
@@ -22,18 +32,18 @@ impl Rule for NoTraffic {
         } else {
             format!(" on {}", nodes.join(", "))
         };
-        Check::Found(Box::new(Found {
+        Some(Found {
             ts: 0,
             node: None,
             iface: None,
             packet: None,
             finding: Finding {
-                code: Cow::Borrowed(self.code()),
+                code: Cow::Borrowed(PAGE.code),
                 severity: Severity::Warning,
                 summary: format!("no packet of the flow was seen{place} in the time given"),
                 evidence: Vec::new(),
                 next: vec!["tracer doctor".into()],
             },
-        }))
+        })
     }
 }

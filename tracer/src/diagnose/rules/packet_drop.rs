@@ -1,41 +1,47 @@
 //! `packet-drop`: the kernel dropped the packet, and not netfilter.
 
-use super::drops;
-use crate::diagnose::{Check, Rule, sentence};
-use crate::trace::Trace;
+use super::tell::tale;
+use crate::diagnose::stop::{How, Stop};
+use crate::diagnose::{Case, Found, Page, Rule, sentence};
 
 pub(super) struct PacketDrop;
 
+static PAGE: Page = Page {
+    code: "packet-drop",
+    title: "the kernel dropped it",
+    meaning: "The kernel freed the packet as dropped, and not by a netfilter rule. The function and the drop reason say in which layer; no more particular cause was recognised.",
+    told: "The kfree_skb tracepoint fired for the packet, outside netfilter.",
+    ruled_out: "A more particular finding about the same packet.",
+    next: &[
+        "ip route get DESTINATION",
+        "nstat -az | grep -iE 'drop|discard|noroute|filter'",
+        "ip -s link show dev IFACE",
+    ],
+};
+
 impl Rule for PacketDrop {
-    fn code(&self) -> &'static str {
-        "packet-drop"
+    fn page(&self) -> &'static Page {
+        &PAGE
     }
 
-    fn check(&self, trace: &Trace, _: Option<u64>) -> Check {
-        let Some((packet, step)) = drops::first(trace, |s| !drops::by_netfilter(s)) else {
-            return Check::Clear;
-        };
-        let Some(drop) = &step.drop else {
-            return Check::Clear;
-        };
-        let reason = drop.reason.as_deref().filter(|r| *r != "NOT_SPECIFIED");
-        let why = reason.map_or_else(String::new, |r| format!(" with reason {r}"));
-        let how = format!("dropped by the kernel in {}{why}", drop.function);
-        let to = step.dst.addr;
-        let mut next = vec![
-            sentence::on(&step.node, &format!("ip route get {to}")),
-            sentence::on(
-                &step.node,
-                "nstat -az | grep -iE 'drop|discard|noroute|filter'",
-            ),
-        ];
+    fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
+        if stop.how != How::Dropped {
+            return None;
+        }
+        let step = stop.end?;
+        let why = stop
+            .reason()
+            .map_or_else(String::new, |r| format!(" with reason {r}"));
+        let cause = format!("the kernel dropped it in {}{why}", stop.function());
+        let mut told = tale(case, stop, PAGE.code, &cause)
+            .check(&format!("ip route get {}", step.dst.addr))
+            .check("nstat -az | grep -iE 'drop|discard|noroute|filter'");
         if !step.iface.is_empty() {
-            let dev = sentence::word(&step.iface);
-            next.push(sentence::on(
-                &step.node,
-                &format!("ip -s link show dev {dev}"),
+            told = told.check(&format!(
+                "ip -s link show dev {}",
+                sentence::word(&step.iface)
             ));
         }
-        drops::found(trace, self.code(), (packet, step), &how, next)
+        told.done()
     }
 }

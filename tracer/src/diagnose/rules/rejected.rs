@@ -4,67 +4,104 @@
 
 use std::borrow::Cow;
 
-use crate::diagnose::{Check, Found, Rule, sentence};
+use super::tell::tale;
+use crate::diagnose::stop::{How, Stop};
+use crate::diagnose::{Case, Found, Page, Rule, sentence};
 use crate::trace::summary::icmp_summary;
-use crate::trace::{Direction, Finding, Outcome, Packet, Severity, Step, StepKind, Trace};
+use crate::trace::{Direction, Finding, Packet, Severity, Step, StepKind, Trace};
 
 pub(super) struct Rejected;
 
+static PAGE: Page = Page {
+    code: "rejected",
+    title: "refused with an RST or ICMP error",
+    meaning: "Somebody on the way answered the packet with a refusal: a REJECT rule, a host where nothing listens, or a router that knows no way. The client sees 'connection refused' or 'no route to host' at once.",
+    told: "The kernel function that sends resets or ICMP errors was seen answering the packet, or such an answer was seen on its way back.",
+    ruled_out: "A more particular finding about the same packet.",
+    next: &[
+        "ss -lntup 'sport = :PORT'",
+        "iptables-save -c | grep -e '-j REJECT'",
+        "ip route get DESTINATION",
+    ],
+};
+
 impl Rule for Rejected {
-    fn code(&self) -> &'static str {
-        "rejected"
+    fn page(&self) -> &'static Page {
+        &PAGE
     }
 
-    fn check(&self, trace: &Trace, _: Option<u64>) -> Check {
-        let answered = trace
+    fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
+        if stop.how != How::Rejected {
+            return None;
+        }
+        let step = stop.end?;
+        let answer = stop
+            .packet
+            .steps
+            .iter()
+            .find(|s| s.kind == StepKind::Reject)
+            .unwrap_or(step);
+        let what = answer.icmp.map_or_else(
+            || "an RST".into(),
+            |i| icmp_summary(i, answer.src.addr.is_ipv6()),
+        );
+        let hook = answer
+            .drop
+            .as_ref()
+            .and_then(|d| d.hook.as_deref())
+            .or(stop.hook());
+        let port = step.dst.port.unwrap_or(0);
+        let cause = match hook {
+            Some(hook) => format!("a netfilter rule in {hook} rejected it with {what}"),
+            None if answer.icmp.is_none() => {
+                format!("answered with {what}, nothing accepts connections on port {port}")
+            }
+            None => format!("answered with {what}"),
+        };
+        let told = tale(case, stop, PAGE.code, &cause);
+        if hook.is_some() {
+            return told.check("iptables-save -c | grep -e '-j REJECT'").done();
+        }
+        let mut found = told.finding();
+        found.finding.next.extend(listeners(step, step.dst.port));
+        Some(found)
+    }
+
+    fn whole(&self, case: &Case<'_>) -> Option<Found> {
+        let trace = case.trace;
+        let explained = |p: &&Packet| {
+            case.stops
+                .iter()
+                .any(|s| s.flow.id == p.flow && s.how != How::Unanswered && !s.made_good)
+        };
+        let refusal = trace
             .packets
             .iter()
-            .filter(|p| p.outcome == Outcome::Rejected)
-            .filter(|p| !sentence::tail(trace, p));
-        let first = answered
-            .filter_map(|p| Some((p, refusing(p)?)))
-            .min_by_key(|(p, s)| (sentence::recovered(trace, p), s.ts));
-        if let Some((packet, step)) = first {
-            return by_answer(trace, packet, step);
-        }
-        let refusal = trace.packets.iter().find(|p| is_refusal(trace, p));
-        refusal.map_or(Check::Clear, |p| by_refusal(trace, p))
+            .filter(|p| is_refusal(trace, p))
+            .find(|p| !explained(p))?;
+        by_refusal(trace, refusal)
     }
-}
-
-/// The step that refused the packet: the answer where it was seen being made,
-/// else the packet being freed for want of a socket.
-fn refusing(p: &Packet) -> Option<&Step> {
-    let steps = || p.steps.iter();
-    let freed = || steps().find(|s| s.kind == StepKind::Drop);
-    steps().find(|s| s.kind == StepKind::Reject).or_else(freed)
 }
 
 /// An RST before the connection stood, or an ICMP error, seen on its way.
 fn is_refusal(trace: &Trace, p: &Packet) -> bool {
-    let Some(first) = p.steps.first() else {
-        return false;
-    };
-    let Some(flow) = trace.flows.iter().find(|f| f.id == p.flow) else {
+    let (Some(first), Some(flow)) = (p.steps.first(), trace.flows.iter().find(|f| f.id == p.flow))
+    else {
         return false;
     };
     if p.direction != Direction::Reply {
         return false;
     }
-    let accepted = trace
-        .packets
-        .iter()
-        .any(|q| q.flow == p.flow && q.direction == Direction::Reply && q.summary == "SYN-ACK");
-    let reset = p.summary == "RST" && flow.state == "reset" && !accepted && asked(trace, p);
-    reset || is_unreachable(first) && first.proto != flow.proto
-}
-
-/// Whether the connection's beginning was seen.
-fn asked(trace: &Trace, p: &Packet) -> bool {
-    trace
-        .packets
-        .iter()
-        .any(|q| q.flow == p.flow && q.summary == "SYN")
+    let seen = |summary: &str| {
+        trace
+            .packets
+            .iter()
+            .any(|q| q.flow == p.flow && q.summary == summary)
+    };
+    let from_pod = first.role == Some(crate::trace::Role::PodVeth)
+        || first.role == Some(crate::trace::Role::PodEth0);
+    let reset = p.summary == "RST" && flow.state == "reset" && !seen("SYN-ACK") && seen("SYN");
+    reset && !from_pod || is_unreachable(first) && first.proto != flow.proto
 }
 
 fn is_unreachable(step: &Step) -> bool {
@@ -72,58 +109,9 @@ fn is_unreachable(step: &Step) -> bool {
         .is_some_and(|i| i.mtu.is_none() && i.kind == if step.proto == "icmpv6" { 1 } else { 3 })
 }
 
-fn by_answer(trace: &Trace, packet: &Packet, step: &Step) -> Check {
-    let hook = step.drop.as_ref().and_then(|d| d.hook.as_deref());
-    let answer = step.icmp.map_or_else(
-        || "an RST".into(),
-        |i| icmp_summary(i, step.src.addr.is_ipv6()),
-    );
-    let function = step.drop.as_ref().map_or("", |d| &d.function);
-    let by = match hook {
-        Some(hook) => format!("rejected by a netfilter rule in {hook} with {answer}"),
-        None if step.icmp.is_none() && !function.starts_with("nf_") => {
-            format!(
-                "refused with {answer}: nothing accepts connections on port {}",
-                step.dst.port.unwrap_or(0)
-            )
-        }
-        None => format!("answered with {answer}"),
-    };
-    let summary = format!(
-        "{} {}{}{}",
-        sentence::packet(packet),
-        sentence::ended(packet, step, &by),
-        sentence::on_its_way(step),
-        sentence::tried(trace, packet),
-    );
-    let mut evidence: Vec<String> = sentence::last_seen(packet)
-        .map(|s| sentence::evidence(packet, s))
-        .into_iter()
-        .collect();
-    evidence.push(sentence::evidence(packet, step));
-    let next = if hook.is_some() {
-        vec![sentence::on(
-            &step.node,
-            "iptables-save -c | grep -e '-j REJECT'",
-        )]
-    } else {
-        listeners(step, step.dst.port)
-    };
-    let severity = if sentence::recovered(trace, packet) {
-        Severity::Warning
-    } else {
-        Severity::Fault
-    };
-    found(step, packet.id, severity, summary, evidence, next)
-}
-
-fn by_refusal(trace: &Trace, packet: &Packet) -> Check {
-    let (Some(first), Some(flow)) = (
-        packet.steps.first(),
-        trace.flows.iter().find(|f| f.id == packet.flow),
-    ) else {
-        return Check::Clear;
-    };
+fn by_refusal(trace: &Trace, packet: &Packet) -> Option<Found> {
+    let first = packet.steps.first()?;
+    let flow = trace.flows.iter().find(|f| f.id == packet.flow)?;
     let place = if first.node.is_empty() {
         String::new()
     } else {
@@ -139,15 +127,19 @@ fn by_refusal(trace: &Trace, packet: &Packet) -> Check {
         },
     );
     let port = flow.backend.as_ref().unwrap_or(&flow.server).port;
-    let evidence = vec![sentence::evidence(packet, first)];
-    found(
-        first,
-        packet.id,
-        Severity::Fault,
-        summary,
-        evidence,
-        listeners(first, port),
-    )
+    Some(Found {
+        ts: first.ts,
+        node: (!first.node.is_empty()).then(|| first.node.clone()),
+        iface: (!first.iface.is_empty()).then(|| first.iface.clone()),
+        packet: Some(packet.id),
+        finding: Finding {
+            code: Cow::Borrowed(PAGE.code),
+            severity: Severity::Fault,
+            summary,
+            evidence: vec![sentence::evidence(packet, first)],
+            next: listeners(first, port),
+        },
+    })
 }
 
 /// How to see what listens at the server.
@@ -167,27 +159,4 @@ fn listeners(step: &Step, port: Option<u16>) -> Vec<String> {
             &format!("ss -lntup 'sport = :{port}'"),
         )],
     }
-}
-
-fn found(
-    step: &Step,
-    packet: u64,
-    severity: Severity,
-    summary: String,
-    evidence: Vec<String>,
-    next: Vec<String>,
-) -> Check {
-    Check::Found(Box::new(Found {
-        ts: step.ts,
-        node: (!step.node.is_empty()).then(|| step.node.clone()),
-        iface: (!step.iface.is_empty()).then(|| step.iface.clone()),
-        packet: Some(packet),
-        finding: Finding {
-            code: Cow::Borrowed("rejected"),
-            severity,
-            summary,
-            evidence,
-            next,
-        },
-    }))
 }

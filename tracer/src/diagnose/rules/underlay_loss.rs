@@ -2,37 +2,63 @@
 //! other, which is watched. Only told when it is certain: no events were lost,
 //! and not one packet of that way through arrived.
 
-use std::borrow::Cow;
-
-use crate::diagnose::{Check, Found, Rule, sentence};
+use super::tell::tale;
+use crate::diagnose::stop::{How, Stop};
+use crate::diagnose::{Case, Found, Page, Rule, sentence};
 use crate::trace::outcome::{Watched, left_for};
-use crate::trace::{Finding, Outcome, Packet, Severity, Step, Trace};
+use crate::trace::{Packet, Step, Trace};
 
 pub(super) struct UnderlayLoss;
 
+static PAGE: Page = Page {
+    code: "underlay-loss",
+    title: "lost between two nodes",
+    meaning: "The wrapped packet left one node and never reached the other. The nodes' own state is right; the network between them drops the tunnel: a security group or firewall without the tunnel's port, a hypervisor that keeps UDP 4789 for itself, a physical MTU without room for the outer header.",
+    told: "A packet went out of the uplink in a tunnel to a node that is watched, was not seen there within a second, and no packet of that direction was; and no event was lost.",
+    ruled_out: "Any packet of that direction of the flow seen on the other node.",
+    next: &[
+        "tcpdump -ni any 'host PEER and udp port 4789'  # on both nodes",
+        "ping -M do -s 1472 PEER",
+    ],
+};
+
 impl Rule for UnderlayLoss {
-    fn code(&self) -> &'static str {
-        "underlay-loss"
+    fn page(&self) -> &'static Page {
+        &PAGE
     }
 
-    fn check(&self, trace: &Trace, _: Option<u64>) -> Check {
-        let watched = Watched::new(&trace.header.nodes);
-        let lost = trace.packets.iter().filter(|p| p.outcome == Outcome::Lost);
-        let mut unsure = false;
-        for packet in lost {
-            let Some(step) = sentence::last_seen(packet) else {
-                continue;
-            };
-            let Some(peer) = left_for(step, &watched) else {
-                continue;
-            };
-            if trace.closing.losses.any() || arrived_any(trace, packet, step, peer) {
-                unsure = true;
-                continue;
-            }
-            return found(trace, self.code(), packet, step, peer);
+    fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
+        if stop.how != How::Lost || case.trace.closing.losses.any() {
+            return None;
         }
-        if unsure { Check::NotYet } else { Check::Clear }
+        let step = stop.last?;
+        let tunnel = step.tunnel.as_ref()?;
+        let watched = Watched::new(&case.trace.header.nodes);
+        let peer = left_for(step, &watched)?;
+        if arrived_any(case.trace, stop.packet, step, peer) {
+            return None;
+        }
+        let cause = format!(
+            "it went to {} ({peer}) in {} and never arrived there, so the network between the nodes lost it",
+            tunnel.dst, tunnel.kind
+        );
+        let port = tunnel
+            .dport
+            .map_or_else(String::new, |p| format!(" and udp port {p}"));
+        tale(case, stop, PAGE.code, &cause)
+            .shows(format!(
+                "{peer} is watched, and no packet of this direction was seen there"
+            ))
+            .check_on(
+                peer,
+                &format!("tcpdump -ni any 'host {}{port}'", tunnel.src),
+            )
+            .check(&format!(
+                "ping -c 3 -I {} {}",
+                sentence::word(&step.iface),
+                tunnel.dst
+            ))
+            .done()
     }
 }
 
@@ -42,52 +68,4 @@ fn arrived_any(trace: &Trace, lost: &Packet, step: &Step, peer: &str) -> bool {
         let way = |s: &Step| s.reply == step.reply && *s.node == *peer;
         p.flow == lost.flow && p.steps.iter().any(way)
     })
-}
-
-fn found(trace: &Trace, code: &'static str, packet: &Packet, step: &Step, peer: &str) -> Check {
-    let Some(tunnel) = &step.tunnel else {
-        return Check::Clear;
-    };
-    let summary = format!(
-        "{} left {} through {} in {} to {} ({peer}) and never arrived there{}",
-        sentence::packet(packet),
-        step.node,
-        step.iface,
-        tunnel.kind,
-        tunnel.dst,
-        sentence::tried(trace, packet),
-    );
-    let port = tunnel
-        .dport
-        .map_or_else(String::new, |p| format!(" and udp port {p}"));
-    let next = vec![
-        sentence::on(
-            &peer.into(),
-            &format!("tcpdump -ni any 'host {}{port}'", tunnel.src),
-        ),
-        sentence::on(
-            &step.node,
-            &format!(
-                "ping -c 3 -I {} {}",
-                sentence::word(&step.iface),
-                tunnel.dst
-            ),
-        ),
-    ];
-    Check::Found(Box::new(Found {
-        ts: step.ts,
-        node: Some(step.node.clone()),
-        iface: Some(step.iface.clone()),
-        packet: Some(packet.id),
-        finding: Finding {
-            code: Cow::Borrowed(code),
-            severity: Severity::Fault,
-            summary,
-            evidence: vec![
-                sentence::evidence(packet, step),
-                format!("{peer} is watched, and no packet of this direction was seen there"),
-            ],
-            next,
-        },
-    }))
 }

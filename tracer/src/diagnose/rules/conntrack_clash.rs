@@ -1,0 +1,41 @@
+//! `conntrack-clash`: two packets of one new flow raced into the table.
+
+use super::tell::tale;
+use crate::diagnose::stop::{How, Stop};
+use crate::diagnose::{Case, Found, Page, Rule};
+
+pub(super) struct ConntrackClash;
+
+static PAGE: Page = Page {
+    code: "conntrack-clash",
+    title: "two first packets of one flow raced in conntrack",
+    meaning: "Two packets of a new flow went through the stack at the same time (typically the A and AAAA query of one socket), each made an entry, and the second could not be inserted and was dropped. The client waits 5 s and asks again. Kernels from 5.9 on resolve most such races.",
+    told: "A packet was dropped when its conntrack entry was to be confirmed (in POSTROUTING or INPUT, by nf_hook_slow, not by a rule), and insert_failed grew.",
+    ruled_out: "insert_failed does not grow.",
+    next: &[
+        "conntrack -S | grep -o 'insert_failed=[0-9]*'",
+        "options single-request-reopen in the pod's resolv.conf, or a node-local DNS cache",
+    ],
+};
+
+impl Rule for ConntrackClash {
+    fn page(&self) -> &'static Page {
+        &PAGE
+    }
+
+    fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
+        let late = matches!(stop.hook(), Some("POSTROUTING" | "INPUT") | None);
+        if stop.how != How::Dropped || stop.function() != "nf_hook_slow" || !late {
+            return None;
+        }
+        let failed = case.node(stop.node())?.grew("conntrack.insert_failed");
+        if failed == 0 {
+            return None;
+        }
+        let cause = "its conntrack entry clashed with one that another packet of the same socket made at the same time".to_owned();
+        tale(case, stop, PAGE.code, &cause)
+            .shows(format!("insert_failed grew by {failed} on {}", stop.node()))
+            .check("conntrack -S")
+            .done()
+    }
+}

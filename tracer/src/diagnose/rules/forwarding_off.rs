@@ -1,0 +1,78 @@
+//! `forwarding-off`: the node does not forward packets.
+
+use super::tell::tale;
+use crate::diagnose::stop::{How, Stop};
+use crate::diagnose::{Case, Found, Page, Rule};
+use crate::rules::route;
+use crate::state::Namespace;
+
+pub(super) struct ForwardingOff;
+
+static PAGE: Page = Page {
+    code: "forwarding-off",
+    title: "the node does not forward",
+    meaning: "The node is told not to route packets for others (net.ipv4.ip_forward=0, or forwarding=0 on the interface the packet came in by), so nothing from its pods gets further. The node's own traffic is not concerned.",
+    told: "The packet was freed where the routing decision fails (ip_error, ip6_forward), and the sysctl is 0 in the state of the node; or the kernel gave reason IP_INADDRERRORS there.",
+    ruled_out: "net.ipv4.ip_forward and net.ipv4.conf.IFACE.forwarding are 1.",
+    next: &[
+        "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding",
+        "sysctl -a 2>/dev/null | grep '\\.forwarding = 0'",
+    ],
+};
+
+/// The sysctl that forbids forwarding from this interface, if one does.
+fn off(node: &Namespace, iface: &str, ipv6: bool) -> Option<String> {
+    let family = if ipv6 { "ipv6" } else { "ipv4" };
+    let own = format!("net.{family}.conf.{iface}.forwarding");
+    let all = if ipv6 {
+        "net.ipv6.conf.all.forwarding"
+    } else {
+        "net.ipv4.ip_forward"
+    };
+    [all, &own]
+        .into_iter()
+        .find(|name| node.sysctl(name) == Some(0))
+        .map(str::to_owned)
+}
+
+impl Rule for ForwardingOff {
+    fn page(&self) -> &'static Page {
+        &PAGE
+    }
+
+    fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
+        if !matches!(stop.how, How::Dropped | How::Vanished) {
+            return None;
+        }
+        let step = stop.place()?;
+        let iface = stop.last.map_or(&*step.iface, |s| &*s.iface);
+        let ipv6 = step.dst.addr.is_ipv6();
+        let node = case.node(stop.node());
+        let off = node.and_then(|n| off(n, iface, ipv6));
+        let here = node.is_some_and(|n| {
+            let answer = route::lookup(n, step.dst.addr, None, None, 0);
+            answer.kind == route::RouteKind::Local
+        });
+        let failed = matches!(stop.function(), "ip_error" | "ip6_forward" | "ip_forward");
+        let told = match node {
+            Some(_) => {
+                off.is_some()
+                    && !here
+                    && (failed
+                        || stop.how == How::Vanished
+                            && stop.last?.kind == crate::trace::StepKind::Ingress)
+            }
+            None => failed && stop.reason() == Some("IP_INADDRERRORS"),
+        };
+        if !told {
+            return None;
+        }
+        let name = off.unwrap_or_else(|| "net.ipv4.ip_forward".into());
+        let cause = format!("{} does not forward packets, {name} is 0", stop.node());
+        tale(case, stop, PAGE.code, &cause)
+            .also(node.map(|_| format!("{name} = 0 in the state of {}", stop.node())))
+            .check(&format!("sysctl {name}"))
+            .check(&format!("sysctl -w {name}=1"))
+            .done()
+    }
+}

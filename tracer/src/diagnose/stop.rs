@@ -1,0 +1,266 @@
+//! Where packets stopped: the places that a verdict has to explain.
+
+use super::sentence;
+use crate::trace::outcome::{Watched, left_for};
+use crate::trace::{Direction, Flow, Outcome, Packet, Step, StepKind, Trace};
+
+/// How long an answer, or the next sight of a packet, may take: 1 s in
+/// nanoseconds, TCP's first retransmission time-out (RFC 6298 section 2).
+const PATIENCE: u64 = 1_000_000_000;
+
+/// How a packet stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum How {
+    /// Freed as dropped.
+    Dropped,
+    /// Answered with an RST or ICMP error.
+    Rejected,
+    /// Left for a watched node and did not arrive.
+    Lost,
+    /// Not seen again after its last step.
+    Vanished,
+    /// Arrived, and nothing came back.
+    Unanswered,
+}
+
+/// A packet that stopped, the best seen of its tries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stop<'a> {
+    /// Its flow.
+    pub(super) flow: &'a Flow,
+    /// The packet.
+    pub(super) packet: &'a Packet,
+    /// In which way.
+    pub(super) how: How,
+    /// Where it was last seen at an interface.
+    pub(super) last: Option<&'a Step>,
+    /// The step that ended it: drop or answer.
+    pub(super) end: Option<&'a Step>,
+    /// A later try of it arrived.
+    pub(super) made_good: bool,
+}
+
+impl<'a> Stop<'a> {
+    /// The step that says most about where it stopped.
+    pub(super) fn place(&self) -> Option<&'a Step> {
+        self.end.or(self.last).or(self.packet.steps.last())
+    }
+
+    /// The node it stopped on; empty where unknown.
+    pub(super) fn node(&self) -> &'a str {
+        let of = |s: Option<&'a Step>| s.map_or("", |s| &*s.node);
+        let end = of(self.end);
+        if end.is_empty() { of(self.last) } else { end }
+    }
+
+    /// The kernel function that freed it.
+    pub(super) fn function(&self) -> &'a str {
+        let drop = self.drop();
+        drop.map_or("", |d| &*d.function)
+    }
+
+    /// Drop reason, where one was given that says something.
+    pub(super) fn reason(&self) -> Option<&'a str> {
+        self.drop()?
+            .reason
+            .as_deref()
+            .filter(|r| *r != "NOT_SPECIFIED")
+    }
+
+    /// The netfilter hook it stopped in.
+    pub(super) fn hook(&self) -> Option<&'a str> {
+        self.drop()?.hook.as_deref()
+    }
+
+    /// The drop itself.
+    pub(super) fn drop(&self) -> Option<&'a crate::trace::Drop> {
+        self.end?.drop.as_deref()
+    }
+
+    /// Whether netfilter dropped or rejected it.
+    pub(super) fn by_netfilter(&self) -> bool {
+        self.hook().is_some() || self.reason() == Some("NETFILTER_DROP")
+    }
+
+    /// Whether it stopped inside its tunnel: outer headers were the last seen.
+    pub(super) fn in_tunnel(&self) -> bool {
+        let last = self.packet.steps.iter().rev().find(|s| {
+            matches!(
+                s.kind,
+                StepKind::Ingress | StepKind::Egress | StepKind::Decap | StepKind::Encap
+            )
+        });
+        last.is_some_and(|s| s.tunnel.is_some() && s.kind != StepKind::Decap)
+    }
+
+    /// Whether it is the flow's first word.
+    pub(super) fn opens(&self) -> bool {
+        self.packet.direction == Direction::Request
+            && (self.packet.summary == "SYN" || self.flow.proto != "tcp")
+    }
+}
+
+/// Why TCP frees what it has already, or has no use for: `enum
+/// skb_drop_reason` in `include/net/dropreason-core.h`, from 5.18.
+const NOTHING_NEW: &[&str] = &[
+    "TCP_OLD_DATA",
+    "TCP_OLD_SEQUENCE",
+    "TCP_OLD_ACK",
+    "TCP_OFOMERGE",
+    "TCP_CLOSE",
+    "TCP_FLAGS",
+];
+
+/// Whether the packet reached its socket and was freed there because it told
+/// nothing new: data received before, a bare acknowledgement or a reset for a
+/// connection that is gone. Kernels before 5.18 give no reason for these.
+fn no_news(tries: &[&Packet], step: &Step) -> bool {
+    let Some(drop) = &step.drop else { return false };
+    if drop.hook.is_some() || !drop.function.starts_with("tcp_") {
+        return false;
+    }
+    let reason = drop.reason.as_deref();
+    if reason.is_some_and(|r| NOTHING_NEW.contains(&r)) {
+        return true;
+    }
+    let unnamed = reason.is_none_or(|r| r == "NOT_SPECIFIED");
+    let bare = step.payload == 0
+        && step
+            .tcp
+            .as_ref()
+            .is_some_and(|tcp| !tcp.flags.contains(['S', 'F']));
+    unnamed && (bare || tries.iter().any(|q| q.outcome == Outcome::Delivered))
+}
+
+/// All stops of a trace, in order of time.
+pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
+    let watched = Watched::new(&trace.header.nodes);
+    let mut found: Vec<Stop<'_>> = Vec::new();
+    for flow in &trace.flows {
+        let of_it: Vec<&Packet> = trace.packets.iter().filter(|p| p.flow == flow.id).collect();
+        let roots = of_it.iter().filter(|p| {
+            p.retransmits.is_none_or(|r| {
+                // What it retransmits may have been let go.
+                r == p.id || !of_it.iter().any(|q| q.id == r)
+            })
+        });
+        for root in roots {
+            let tries: Vec<&Packet> = of_it
+                .iter()
+                .copied()
+                .filter(|p| p.id == root.id || p.retransmits == Some(root.id))
+                .collect();
+            found.extend(stop(trace, flow, &of_it, &tries, &watched, now));
+        }
+    }
+    found.sort_by_key(|s| s.place().map_or(0, |p| p.ts));
+    found
+}
+
+fn stop<'a>(
+    trace: &'a Trace,
+    flow: &'a Flow,
+    of_it: &[&'a Packet],
+    tries: &[&'a Packet],
+    watched: &Watched,
+    now: Option<u64>,
+) -> Option<Stop<'a>> {
+    let of = |packet: &'a Packet| -> Option<Stop<'a>> {
+        if sentence::tail(trace, packet) || is_redirect(packet) {
+            return None;
+        }
+        let last = sentence::last_seen(packet);
+        let made_good = tries
+            .iter()
+            .any(|q| q.id > packet.id && q.outcome == Outcome::Delivered);
+        let make = |how, end| {
+            Some(Stop {
+                flow,
+                packet,
+                how,
+                last,
+                end,
+                made_good,
+            })
+        };
+        let steps = || packet.steps.iter();
+        let freed = steps().rev().find(|s| s.kind == StepKind::Drop);
+        let answer =
+            steps().find(|s| matches!(s.kind, StepKind::Reject | StepKind::FragmentNeeded));
+        match packet.outcome {
+            Outcome::Dropped if freed.is_some_and(|s| no_news(tries, s)) => None,
+            Outcome::Dropped => make(How::Dropped, freed),
+            // The drop that goes with the answer often says more.
+            Outcome::Rejected => {
+                let named = |s: &&Step| s.drop.as_ref().is_some_and(|d| d.hook.is_some());
+                make(How::Rejected, answer.filter(named).or(freed).or(answer))
+            }
+            Outcome::Lost => last
+                .filter(|s| left_for(s, watched).is_some())
+                .and_then(|_| make(How::Lost, None)),
+            Outcome::Pending => missed(flow, packet, of_it, tries, now)
+                .then(|| make(How::Vanished, None))
+                .flatten(),
+            Outcome::Delivered => unanswered(flow, packet, of_it, now)
+                .then(|| make(How::Unanswered, None))
+                .flatten(),
+        }
+    };
+    let candidates = tries.iter().filter_map(|p| of(p));
+    candidates.min_by_key(|s| (s.made_good, s.how, s.packet.id))
+}
+
+/// A redirect that the node sends and its NAT then drops is no packet of ours.
+fn is_redirect(packet: &Packet) -> bool {
+    let first = packet.steps.first();
+    first.is_some_and(|s| {
+        s.icmp
+            .is_some_and(|i| i.kind == if s.proto == "icmpv6" { 137 } else { 5 })
+    })
+}
+
+fn waited(packet: &Packet, now: Option<u64>) -> bool {
+    let sent = packet.steps.last().map_or(0, |s| s.ts);
+    now.is_none_or(|now| now.saturating_sub(sent) >= PATIENCE)
+}
+
+/// Whether a packet that was not seen to arrive should have been by now.
+fn missed(
+    flow: &Flow,
+    packet: &Packet,
+    of_it: &[&Packet],
+    tries: &[&Packet],
+    now: Option<u64>,
+) -> bool {
+    let Some(first) = packet.steps.first() else {
+        return false;
+    };
+    if !waited(packet, now) || first.icmp.is_some() && first.proto != flow.proto {
+        return false;
+    }
+    let open = matches!(&*flow.state, "established" | "closed" | "reset");
+    match &first.tcp {
+        Some(tcp) if tcp.flags.contains('S') => !open,
+        Some(_) => first.payload > 0 && tries.len() > 1,
+        None => packet.direction == Direction::Request && !answered(of_it),
+    }
+}
+
+fn answered(of_it: &[&Packet]) -> bool {
+    of_it.iter().any(|p| {
+        p.direction == Direction::Reply && !matches!(p.outcome, Outcome::Dropped | Outcome::Lost)
+    })
+}
+
+/// Whether a request that arrived should have been answered by now.
+fn unanswered(flow: &Flow, packet: &Packet, of_it: &[&Packet], now: Option<u64>) -> bool {
+    let Some(first) = packet.steps.first() else {
+        return false;
+    };
+    let opens = first.tcp.as_ref().is_none_or(|tcp| tcp.flags == "S");
+    packet.direction == Direction::Request
+        && opens
+        && flow.state == "unanswered"
+        && waited(packet, now)
+        && !of_it.iter().any(|p| p.direction == Direction::Reply)
+}
