@@ -90,20 +90,16 @@ fn read(line: &str, sets: &mut BTreeMap<Arc<str>, IpSet>) -> Result<(), String> 
                 // Said once, at its creation.
                 return Ok(());
             }
-            match element(&set.kind, value) {
-                Some(parts) => {
-                    set.elements.push(Element {
-                        parts,
-                        nomatch: options.contains(&"nomatch"),
-                    });
-                    Ok(())
-                }
-                None => {
-                    let why = format!("element {value} of {} is not understood", set.kind);
-                    set.unknown = Some(why.as_str().into());
-                    Err(why)
-                }
-            }
+            let Some(parts) = element(&set.kind, value) else {
+                let why = format!("element {value} of {} is not understood", set.kind);
+                set.unknown = Some(why.as_str().into());
+                return Err(why);
+            };
+            set.elements.push(Element {
+                parts,
+                nomatch: options.contains(&"nomatch"),
+            });
+            Ok(())
         }
         _ => Err("neither create nor add".into()),
     }
@@ -157,7 +153,7 @@ fn part((kind, value): (&str, &str)) -> Option<Part> {
         "port" => match value.split_once(':') {
             None => Part::Port(None, Ports::parse(value)?),
             Some((name, rest)) => {
-                let number = protocol(name)??;
+                let number = protocol(name)?;
                 match rest.split_once('/') {
                     Some((kind, code)) => {
                         Part::Icmp(number, kind.parse().ok()?, code.parse().ok()?)
