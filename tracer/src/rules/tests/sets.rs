@@ -87,6 +87,18 @@ fn types() {
 }
 
 #[test]
+fn icmp_in_sets() {
+    let mut packet = Packet::new("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), 1);
+    packet.icmp = Some((8, 0));
+    let set = "create x hash:ip,port family inet\nadd x 10.0.0.2,icmp:echo-request\n";
+    assert_eq!(is_in(set, "dst,dst", &packet), Ok(true));
+    packet.icmp = Some((0, 0));
+    assert_eq!(is_in(set, "dst,dst", &packet), Ok(false));
+    packet.icmp = None;
+    assert!(is_in(set, "dst,dst", &packet).is_err());
+}
+
+#[test]
 fn the_most_specific_element_decides() {
     let set = "create x hash:net family inet\n\
         add x 10.0.0.0/8\nadd x 10.244.0.0/16 nomatch\nadd x 10.244.80.65\n";
