@@ -90,20 +90,16 @@ fn read(line: &str, sets: &mut BTreeMap<Arc<str>, IpSet>) -> Result<(), String> 
                 // Said once, at its creation.
                 return Ok(());
             }
-            match element(&set.kind, value) {
-                Some(parts) => {
-                    set.elements.push(Element {
-                        parts,
-                        nomatch: options.contains(&"nomatch"),
-                    });
-                    Ok(())
-                }
-                None => {
-                    let why = format!("element {value} of {} is not understood", set.kind);
-                    set.unknown = Some(why.as_str().into());
-                    Err(why)
-                }
-            }
+            let Some(parts) = element(&set.kind, value) else {
+                let why = format!("element {value} of {} is not understood", set.kind);
+                set.unknown = Some(why.as_str().into());
+                return Err(why);
+            };
+            set.elements.push(Element {
+                parts,
+                nomatch: options.contains(&"nomatch"),
+            });
+            Ok(())
         }
         _ => Err("neither create nor add".into()),
     }
@@ -157,18 +153,43 @@ fn part((kind, value): (&str, &str)) -> Option<Part> {
         "port" => match value.split_once(':') {
             None => Part::Port(None, Ports::parse(value)?),
             Some((name, rest)) => {
-                let number = protocol(name)??;
-                match rest.split_once('/') {
-                    Some((kind, code)) => {
+                let number = protocol(name)?;
+                match (number, rest.split_once('/')) {
+                    (_, Some((kind, code))) => {
                         Part::Icmp(number, kind.parse().ok()?, code.parse().ok()?)
                     }
-                    None => Part::Port(Some(number), Ports::parse(rest)?),
+                    (1 | 58, None) => {
+                        let (kind, code) = icmp(number, rest)?;
+                        Part::Icmp(number, kind, code)
+                    }
+                    _ => Part::Port(Some(number), Ports::parse(rest)?),
                 }
             }
         },
         "mark" => Part::Mark(super::words::number(value)?),
         "iface" => Part::Interface(value.into()),
         "set" => Part::Set(value.into()),
+        _ => return None,
+    })
+}
+
+/// Type and code of the ICMP messages that are worth a rule, as ipset names them
+/// (`lib/icmp.c`, `lib/icmpv6.c`).
+fn icmp(proto: u8, name: &str) -> Option<(u8, u8)> {
+    Some(match (proto, name) {
+        (1, "echo-reply") => (0, 0),
+        (1, "network-unreachable") | (58, "ttl-zero-during-transit") => (3, 0),
+        (1, "host-unreachable") => (3, 1),
+        (1, "protocol-unreachable") => (3, 2),
+        (1, "port-unreachable") => (3, 3),
+        (1, "fragmentation-needed") => (3, 4),
+        (1, "echo-request") => (8, 0),
+        (1, "ttl-zero-during-transit") => (11, 0),
+        (58, "no-route") => (1, 0),
+        (58, "port-unreachable") => (1, 4),
+        (58, "packet-too-big") => (2, 0),
+        (58, "echo-request") => (128, 0),
+        (58, "echo-reply") => (129, 0),
         _ => return None,
     })
 }

@@ -93,6 +93,9 @@ impl Local for Namespace {
     }
 
     fn route_back(&self, src: IpAddr, dst: IpAddr, mark: u32) -> Option<RouteBack> {
+        if self.routes.is_empty() {
+            return None;
+        }
         let from = (!dst.is_multicast()).then_some(dst);
         let answer = route::lookup(self, src, from, None, mark);
         match answer.kind {
@@ -138,12 +141,15 @@ fn by_addresses(ns: &Namespace, addr: IpAddr, dev: Option<&str>) -> Option<AddrT
             if own.addr == addr {
                 return Some(AddrType::Local);
             }
-            let last = |net: Net, a: IpAddr| match a {
-                IpAddr::V4(a) => u128::from(!a.to_bits()) & !net.mask & 0xffff_ffff == 0,
-                IpAddr::V6(_) => false,
+            let IpAddr::V4(asked) = addr else {
+                continue;
             };
             let net = Net::parse(&format!("{}/{}", own.addr, own.prefix));
-            if own.prefix < 31 && net.is_some_and(|net| net.contains(addr) && last(net, addr)) {
+            let is_last = |net: Net| {
+                let hosts = !(net.mask as u32);
+                net.contains(addr) && asked.to_bits() & hosts == hosts
+            };
+            if own.prefix < 31 && net.is_some_and(is_last) {
                 return Some(AddrType::Broadcast);
             }
         }

@@ -74,9 +74,9 @@ fn plain(opt: &Opt) -> Result<Condition, String> {
         "-p" | "--protocol" | "--proto" => {
             let name = opt.arg().ok_or_else(bad)?;
             match protocol(name) {
-                Some(Some(number)) => Some(Match::Protocol(number)),
-                Some(None) if opt.not => return Err("no protocol can match".into()),
-                Some(None) => Some(Match::Always),
+                Some(0) if opt.not => return Err("no protocol can match".into()),
+                Some(0) => Some(Match::Always),
+                Some(number) => Some(Match::Protocol(number)),
                 None => Some(Match::Unknown {
                     name: "protocol".into(),
                     args: name.into(),
@@ -191,7 +191,7 @@ fn conntrack(opt: &Opt) -> Option<CtTest> {
     Some(match &*opt.name {
         "--ctstate" | "--state" => CtTest::State(arg.split(',').map(Arc::from).collect()),
         "--ctstatus" => CtTest::Status(arg.split(',').map(ct_status).collect::<Option<_>>()?),
-        "--ctproto" => CtTest::Protocol(protocol(arg)??),
+        "--ctproto" => CtTest::Protocol(protocol(arg)?),
         "--ctorigsrc" => CtTest::OriginalSource(Net::parse(arg)?),
         "--ctorigdst" => CtTest::OriginalDestination(Net::parse(arg)?),
         "--ctorigsrcport" => CtTest::OriginalSourcePort(Ports::parse(arg)?),

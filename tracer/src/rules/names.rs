@@ -19,7 +19,7 @@ pub enum Owner {
     Cilium,
     /// flannel.
     Flannel,
-    /// The CNI plugins `portmap`, `bridge` and their kin.
+    /// CNI's own plugins: `portmap`, `bridge` and their kin.
     Cni,
     /// Docker.
     Docker,
@@ -34,7 +34,7 @@ pub enum Owner {
 /// Who made the chain with this name.
 pub fn owner(chain: &str) -> Owner {
     // The first that fits; the more specific ones come before.
-    const PREFIXES: [(&str, Owner); 16] = [
+    const PREFIXES: [(&str, Owner); 12] = [
         ("KUBE-KUBELET-", Owner::Kubelet),
         ("KUBE-ROUTER-", Owner::KubeRouter),
         ("KUBE-NWPLCY-", Owner::KubeRouter),
@@ -47,12 +47,9 @@ pub fn owner(chain: &str) -> Owner {
         ("CNI-", Owner::Cni),
         ("DOCKER", Owner::Docker),
         ("ISTIO_", Owner::Istio),
-        ("PREROUTING", Owner::Host),
-        ("POSTROUTING", Owner::Host),
-        ("INPUT", Owner::Host),
-        ("OUTPUT", Owner::Host),
     ];
-    if chain == "FORWARD" {
+    let built_in = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+    if built_in.contains(&chain) {
         return Owner::Host;
     }
     let fits = |(prefix, _): &&(&str, Owner)| chain.starts_with(prefix);
@@ -169,10 +166,9 @@ pub fn felix_chain(prefix: &str, identity: &str) -> String {
     name
 }
 
-/// Names that the chains of a Kubernetes NetworkPolicy may have, ingress
+/// Names that the chains of a Kubernetes `NetworkPolicy` may have, ingress
 /// (`cali-pi-`) and egress (`cali-po-`), by Felix's versions: the policy's
-/// identity is `knp/NAMESPACE/NAME` since 3.32, `NAMESPACE/knp.default.NAME`
-/// before.
+/// identity is `knp/NAMESPACE/NAME` since 3.32 and was `NAMESPACE/knp.default.NAME`.
 pub fn policy_chain_candidates(namespace: &str, policy: &str) -> Vec<String> {
     let identities = [
         format!("knp/{namespace}/{policy}"),

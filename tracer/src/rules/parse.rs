@@ -164,16 +164,17 @@ impl Reader<'_> {
         problem.map_or(Ok(()), Err)
     }
 
-    /// iptables-nft says in a comment that a table has rules it cannot show.
+    /// iptables-nft says in a comment that a table, or some of its base chains,
+    /// cannot be shown.
     fn comment(&mut self, comment: &str) -> Result<(), String> {
-        let Some(at) = comment.find("is incompatible") else {
+        let Some(at) = comment.find("incompatible") else {
             return Ok(());
         };
         let name = comment[..at].split(['`', '\'', '"']).nth(1);
         let mut table = self.table(name.unwrap_or_default());
-        table.opaque = Some("it has rules that iptables cannot show".into());
+        table.opaque = Some("iptables cannot show all of it".into());
         self.tables.push(table);
-        Err("a table that iptables cannot show".into())
+        Err("iptables cannot show all of this table".into())
     }
 
     fn table(&self, name: &str) -> Table {

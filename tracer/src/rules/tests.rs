@@ -2,7 +2,12 @@
 
 mod chance;
 mod evaluate;
+mod felix;
+mod naming;
 mod parse;
+mod routing;
+mod sets;
+mod traverse;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

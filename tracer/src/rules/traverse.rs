@@ -352,11 +352,13 @@ fn stricter(before: &Alternative, mut after: Alternative) -> Alternative {
     if both && first.verdict != second.verdict {
         second.verdict = unknown("which of iptables' two variants comes first");
     } else if first.verdict.weight() > second.verdict.weight() {
-        second.variant = Arc::clone(&first.variant);
-        second.verdict = first.verdict.clone();
-        second.rule = first.rule.clone();
-        second.path = first.path.clone();
-        second.failed = first.failed.clone();
+        *second = Decision {
+            marks: std::mem::take(&mut second.marks),
+            mark: second.mark,
+            connmark: second.connmark,
+            untracked: second.untracked.take(),
+            ..first.clone()
+        };
     }
     after
 }

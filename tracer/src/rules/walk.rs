@@ -19,6 +19,8 @@ const WAYS: usize = 20_000;
 /// Chains within chains, as many as `iptables` allows (`IPT_RECURSION_LIMIT` is
 /// no less).
 const DEPTH: usize = 512;
+/// Choices on one way that fell out true: as deep does a walk call itself.
+const CHOICES: u32 = 64;
 /// Unknown matches whose both outcomes are tried, one after another.
 const TRIES: u32 = 5;
 /// Near misses kept.
@@ -45,6 +47,7 @@ struct State<'a> {
     marks: Vec<MarkChange>,
     untracked: Option<RuleRef>,
     failed: Vec<NearMiss>,
+    choices: u32,
     tries: u32,
 }
 
@@ -90,6 +93,7 @@ impl<'a> Walk<'a> {
             marks: Vec::new(),
             untracked: None,
             failed: Vec::new(),
+            choices: 0,
             tries: 0,
         })
     }
@@ -112,7 +116,11 @@ impl<'a> Walk<'a> {
             };
             *next += 1;
             let looked_at = self.looked_at.replace(self.looked_at.get() + 1);
-            if looked_at > RULES || self.ways.get() > WAYS || state.frames.len() > DEPTH {
+            if looked_at > RULES
+                || self.ways.get() > WAYS
+                || state.frames.len() > DEPTH
+                || state.choices > CHOICES
+            {
                 let rule = self.refer(chain, rule);
                 done.push(self.end(state, unknown("there are too many ways"), Some(rule)));
                 return done;
@@ -130,6 +138,7 @@ impl<'a> Walk<'a> {
                 Holds::Chance(p) => {
                     let mut hit = state.clone();
                     hit.probability *= p;
+                    hit.choices += 1;
                     state.probability *= 1.0 - p;
                     done.extend(self.taken(chain, rule, hit));
                     self.ways.set(self.ways.get() + 1);
@@ -146,6 +155,7 @@ impl<'a> Walk<'a> {
                     };
                     let mut hit = state.clone();
                     hit.assuming.push(assumption(true));
+                    hit.choices += 1;
                     state.assuming.push(assumption(false));
                     done.extend(self.explore(hit));
                     self.ways.set(self.ways.get() + 1);

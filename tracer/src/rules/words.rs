@@ -74,8 +74,8 @@ pub(super) fn masked(text: &str) -> Option<(u32, u32)> {
 }
 
 /// The number of a protocol by its name in `/etc/protocols` or in iptables' own
-/// list (`xtables_chain_protos`); `None` inside for every protocol.
-pub(super) fn protocol(text: &str) -> Option<Option<u8>> {
+/// list (`xtables_chain_protos`); 0 stands for every protocol.
+pub(super) fn protocol(text: &str) -> Option<u8> {
     const NAMES: [(&str, u8); 26] = [
         ("icmp", 1),
         ("igmp", 2),
@@ -105,11 +105,8 @@ pub(super) fn protocol(text: &str) -> Option<Option<u8>> {
         ("udplite", 136),
     ];
     if text == "all" {
-        return Some(None);
+        return Some(0);
     }
     let by_name = NAMES.iter().find(|(name, _)| *name == text).map(|n| n.1);
-    match by_name.or_else(|| text.parse().ok())? {
-        0 => Some(None),
-        n => Some(Some(n)),
-    }
+    by_name.or_else(|| text.parse().ok())
 }

@@ -178,6 +178,12 @@ fn loops_end() {
     assert!(matches!(decision.verdict, Verdict::Unknown { .. }));
     let decision = decided(":A - [0:0]\n-A INPUT -j A\n-A A -g A", &packet);
     assert!(matches!(decision.verdict, Verdict::Unknown { .. }));
+    let half = "-m statistic --mode random --probability 0.5";
+    let decision = decided(
+        &format!(":A - [0:0]\n-A INPUT -j A\n-A A {half} -g A\n-A A -j A"),
+        &packet,
+    );
+    assert!(!decision.alternatives.is_empty());
 }
 
 #[test]

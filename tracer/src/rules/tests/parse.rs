@@ -42,6 +42,54 @@ fn only_ipvs_is_asked_for_what_is_not_known() {
     }
 }
 
+/// Matches and targets of all kinds as iptables 1.8.9 and ipset 7.17 write them,
+/// in both variants and families.
+#[test]
+fn what_the_tools_write() {
+    let sets = read("tools/sets.ipset-save");
+    for (name, variant, ipv6) in [
+        ("nft", "nft", false),
+        ("nft-ipv6", "nft", true),
+        ("legacy", "legacy", false),
+        ("legacy-ipv6", "legacy", true),
+    ] {
+        let dump = IptablesDump {
+            ipv6,
+            variant: variant.into(),
+            text: read(&format!("tools/{name}.iptables-save")),
+        };
+        let (rules, problems) = Ruleset::parse(&[dump], Some(&sets));
+        assert_eq!(problems, [], "{name}");
+        let chains = rules.tables().iter().flat_map(|t| t.chains.values());
+        let mut unknown = Vec::new();
+        for rule in chains.flat_map(|c| &c.rules) {
+            assert!(rule.counters.is_some());
+            for condition in &rule.conditions {
+                if let Match::Unknown { name, args } = &condition.test {
+                    unknown.push(format!("{name} {args}"));
+                }
+            }
+            if let Target::Unknown { name, .. } = &rule.target {
+                unknown.push(name.to_string());
+            }
+        }
+        unknown.sort();
+        let expect = [
+            "TPROXY",
+            "hashlimit --hashlimit-above 10/sec --hashlimit-burst 5 --hashlimit-mode srcip \
+             --hashlimit-name h",
+            "limit --limit 5/min",
+            "owner --uid-owner 0",
+            "pkttype --pkt-type broadcast",
+            "tcp --tcp-option 5",
+        ];
+        assert_eq!(unknown, expect, "{name}");
+        let filter = rules.tables().iter().find(|t| &*t.name == "filter");
+        let first = &filter.unwrap().chains["INPUT"].rules[0];
+        assert_eq!(first.comment().as_deref(), Some("it's \"quoted\" \\ here"));
+    }
+}
+
 #[test]
 fn counters_comments_and_quotes() {
     let (rules, problems) = filter(
@@ -87,6 +135,8 @@ fn a_table_that_is_not_whole_decides_nothing() {
         "*filter\n:INPUT ACCEPT [0:0]\ngarbage\nCOMMIT\n",
         "*filter\n:INPUT ACCEPT [0:0]\n-A NOWHERE -j DROP\nCOMMIT\n",
         "# Table `filter' is incompatible, use 'nft' tool.\n",
+        "# Table `filter' contains incompatible base-chains, use 'nft' tool to list them.\n\
+         *filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n",
     ] {
         let (rules, problems) = Ruleset::parse(&[dump(text)], None);
         assert_eq!(problems.len(), 1, "{text}");
