@@ -23,7 +23,7 @@ mod watch;
 
 pub use gather::{Facts, gather};
 pub use names::Names;
-pub use watch::{Watch, watch_list};
+pub use watch::{Watch, endpoints, watch_list};
 
 /// A link with its role.
 #[derive(Clone, Debug)]

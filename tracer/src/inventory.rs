@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 mod object;
+mod strip;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -98,6 +99,7 @@ pub struct Inventory {
     pub policies: Vec<Value>,
     /// The list held `EndpointSlices`, so that their absence means something.
     pub has_slices: bool,
+    stripped: Vec<Value>,
     names: HashMap<IpAddr, Arc<str>>,
     node_of: HashMap<IpAddr, Arc<str>>,
     node_addrs: HashMap<IpAddr, Arc<str>>,
@@ -158,6 +160,7 @@ impl Inventory {
     }
 
     fn add(&mut self, kind: &str, item: Value) -> Result<(), serde_json::Error> {
+        self.stripped.extend(strip::strip(kind, &item));
         match kind {
             "Node" => self.nodes.push(Node::from_value(item)?),
             "Pod" => self.pods.push(Pod::from_value(item)?),
@@ -170,6 +173,12 @@ impl Inventory {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The objects as a `v1` `List` that can be added again, with nothing in
+    /// them but names, addresses, ports, labels, readiness and policies.
+    pub fn to_list(&self) -> Value {
+        strip::list(self.stripped.clone())
     }
 
     /// Rebuilds the indexes. What is listed first wins: nodes before the

@@ -1,5 +1,6 @@
 //! The few netlink messages that are needed, over a raw socket: links,
-//! addresses and routes of a namespace, and news about links.
+//! addresses, routes, routing policy, neighbours and queueing disciplines of a
+//! namespace, and news about links.
 //!
 //! Layouts: `include/uapi/linux/{netlink,rtnetlink,if_link}.h`. The socket
 //! belongs to the namespace the thread is in when it is opened.
@@ -8,12 +9,18 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 mod attr;
+mod neigh;
 mod nsid;
 mod route;
+mod rule;
+mod sched;
 
 pub use attr::{Attrs, Value, Writer};
+pub use neigh::{Neighbour, forwarding, neighbours};
 pub use nsid::nsid_of;
 pub use route::{Address, Link, LinkEvent, LinkEvents, Route, addresses, links, routes};
+pub use rule::{Rule, rules};
+pub use sched::{Sched, Side, filters, qdiscs};
 
 const HEADER: usize = size_of::<libc::nlmsghdr>();
 const BUFFER: usize = 64 << 10;
@@ -241,6 +248,25 @@ pub(crate) fn collect<T, I: IntoIterator<Item = T>>(
     Ok(all)
 }
 
+/// Every way to cut a message short, for the tests of parsers.
+#[cfg(test)]
+pub(crate) fn each_cut(kind: u16, body: &[u8], parse: impl Fn(Message<'_>)) {
+    for len in 0..=body.len() {
+        parse(message(kind, &body[..len]));
+    }
+}
+
+/// A message of the body alone.
+#[cfg(test)]
+pub(crate) fn message(kind: u16, body: &[u8]) -> Message<'_> {
+    Message {
+        kind,
+        body,
+        flags: 0,
+        seq: 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,5 +298,9 @@ mod tests {
         assert_eq!(lo.arphrd, libc::ARPHRD_LOOPBACK);
         addresses().unwrap();
         routes().unwrap();
+        assert!(rules().unwrap().iter().any(|r| r.table == 254));
+        neighbours().unwrap();
+        forwarding().unwrap();
+        qdiscs().unwrap();
     }
 }

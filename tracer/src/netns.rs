@@ -114,6 +114,22 @@ pub fn run_in<T: Send>(ns: &NetNs, work: impl FnOnce() -> T + Send) -> io::Resul
     })
 }
 
+/// The same without waiting. The work is told whether the namespace could be
+/// entered.
+pub fn spawn_in(
+    ns: std::sync::Arc<NetNs>,
+    name: &str,
+    work: impl FnOnce(io::Result<()>) + Send + 'static,
+) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || {
+        let entered = set_ns(ns.file.as_fd());
+        drop(ns);
+        work(entered);
+    })?;
+    Ok(())
+}
+
 /// All namespaces found, and why some were not opened.
 #[derive(Debug, Default)]
 pub struct Listing {

@@ -4,6 +4,7 @@
 mod existing;
 mod live;
 mod sink;
+mod state;
 mod watcher;
 
 use std::path::PathBuf;
@@ -99,6 +100,8 @@ pub fn run(job: Job) -> Outcome {
     };
     let mut probes = Probes::load(&options, &btf, &symbols).map_err(Failure::new)?;
     let names = Arc::new(Names::new(job.inventory.clone(), &discovery));
+    // Beside what follows, which takes longer.
+    let mut states = state::States::new(&job, &names, &discovery, symbols.has("nft_do_chain"));
     let before = existing::find(&discovery, &job.request);
     for tagged in &before.tags {
         probes.tag(&tagged.0, tagged.1).map_err(Failure::new)?;
@@ -122,6 +125,7 @@ pub fn run(job: Job) -> Outcome {
     if let Err(e) = crate::privilege::reduce() {
         say(&format!("warning: cannot give up privileges: {e}"));
     }
+    watcher.begin(&mut states);
     if !job.quiet {
         for reason in &header.tool.degraded {
             say(&format!("warning: {reason}"));
@@ -143,6 +147,7 @@ pub fn run(job: Job) -> Outcome {
             names,
             sink,
             header,
+            states,
             before.events,
         )?
         .run(),

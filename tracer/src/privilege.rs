@@ -4,6 +4,7 @@ use std::fs;
 
 /// `CAP_*`, `include/uapi/linux/capability.h`.
 const NET_ADMIN: u32 = 12;
+const NET_RAW: u32 = 13;
 const SYS_PTRACE: u32 = 19;
 const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
@@ -23,6 +24,13 @@ const NEEDED: [(u32, &str, &str); 4] = [
 /// What stays after attaching: pods that appear later are attached to, and
 /// clsact filters are removed at the end.
 const KEPT: [u32; 4] = [SYS_ADMIN, NET_ADMIN, BPF, SYS_PTRACE];
+
+/// What programs that are run may still use, though this process does not. The
+/// iptables programs open a raw socket, by which the old variant reads its
+/// tables, and both find out how to write a match against an ipset
+/// (`get_version` in iptables' `extensions/libxt_set.h`). Nothing else that is run needs more
+/// than is in [`KEPT`]: not reading other people's files, for one.
+const PASSED_ON: [u32; 1] = [NET_RAW];
 
 /// Effective capabilities of this process, as a bit mask.
 fn effective() -> Option<u64> {
@@ -67,10 +75,13 @@ const VERSION: u32 = 0x2008_0522;
 /// Gives up, for this thread and those it starts, everything but what
 /// attaching to later pods and detaching need, and the right to gain more. Errors are of no consequence to the trace.
 pub fn reduce() -> std::io::Result<()> {
-    let kept: u64 = KEPT.iter().fold(0, |mask, bit| mask | 1 << bit);
-    let mask = kept & effective().unwrap_or(kept);
+    let bits = |list: &[u32]| list.iter().fold(0u64, |mask, bit| mask | 1 << bit);
+    let have = effective().unwrap_or(u64::MAX);
+    let kept = bits(&KEPT) & have;
+    // A program that root starts is permitted what this process is.
+    let permitted = kept | bits(&PASSED_ON) & have;
     for bit in 0..64 {
-        if kept & (1 << bit) == 0 {
+        if (bits(&KEPT) | bits(&PASSED_ON)) & (1 << bit) == 0 {
             // SAFETY: plain integers; an unknown capability is an error.
             unsafe { libc::prctl(libc::PR_CAPBSET_DROP, bit, 0, 0, 0) };
         }
@@ -81,12 +92,12 @@ pub fn reduce() -> std::io::Result<()> {
         version: VERSION,
         pid: 0,
     };
-    let half = |mask: u32| CapData {
-        effective: mask,
-        permitted: mask,
+    let half = |shift: u32| CapData {
+        effective: (kept >> shift) as u32,
+        permitted: (permitted >> shift) as u32,
         inheritable: 0,
     };
-    let data = [half(mask as u32), half((mask >> 32) as u32)];
+    let data = [half(0), half(32)];
     // SAFETY: both structures are valid and of the version's layout.
     let rc = unsafe { libc::syscall(libc::SYS_capset, &raw const header, data.as_ptr()) };
     if rc < 0 {

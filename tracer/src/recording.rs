@@ -7,8 +7,9 @@ pub use write::Writer;
 mod read;
 mod write;
 
-/// Longest line that is read, in bytes.
-pub const LINE_LIMIT: usize = 4 << 20;
+/// Longest line that is read, in bytes. The closing line holds the rules of all
+/// nodes.
+pub const LINE_LIMIT: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests;

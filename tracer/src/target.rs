@@ -9,6 +9,7 @@ use serde_json::Value;
 use tracer_common::config::FilterRule;
 use tracer_common::tuple::proto;
 
+use crate::event::CtTuple;
 use crate::inventory::{Inventory, Lookup, Pod, Service, ServicePort};
 
 mod error;
@@ -18,6 +19,7 @@ mod spec;
 mod tests;
 
 pub use error::TargetError;
+pub(crate) use rules::proto_name;
 pub use rules::to_addr;
 use rules::{at_port, describe, list_ports, rules};
 use spec::{DstKind, DstSpec, PortSpec};
@@ -64,6 +66,17 @@ pub struct Request {
     pub summary: Value,
     /// One line for people.
     pub description: String,
+}
+
+impl Request {
+    /// Whether a connection with these addresses and ports is what was asked for.
+    pub fn is_met_by(&self, t: &CtTuple) -> bool {
+        let any = |list: &[IpAddr], addr: IpAddr| list.is_empty() || list.contains(&addr);
+        any(&self.src, t.src)
+            && any(&self.dst, t.dst)
+            && self.port.is_none_or(|p| p == t.dport)
+            && self.proto.is_none_or(|p| p == t.proto)
+    }
 }
 
 /// Resolves a host name to addresses.

@@ -8,6 +8,7 @@ mod crowd;
 mod files;
 mod paths;
 mod run;
+mod state;
 mod tidy;
 mod trace;
 mod usage;

@@ -63,6 +63,8 @@ impl Ns {
             gateway: None,
             kind: 1,
             table: 254,
+            src: None,
+            metric: 0,
         });
         self
     }

@@ -64,7 +64,8 @@ fn place(discovery: &Discovery, inventory: Option<&Inventory>, addr: IpAddr) -> 
     }
 }
 
-fn all_endpoints(request: &Request, inventory: Option<&Inventory>) -> Vec<IpAddr> {
+/// Endpoints of the Service that the request is about, ready or not.
+pub fn endpoints(request: &Request, inventory: Option<&Inventory>) -> Vec<IpAddr> {
     let (Some(inventory), Some(name)) = (inventory, &request.service) else {
         return Vec::new();
     };
@@ -96,7 +97,7 @@ fn veths(
     };
     // Connections that are there already may still use an endpoint that is not
     // ready; that its veth is found is welcome, not needed.
-    for addr in all_endpoints(request, inventory) {
+    for addr in endpoints(request, inventory) {
         take(addr);
     }
     let mut known = request.src.iter().all(|a| take(*a));

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tracer_common::tuple::proto;
 
 /// Annotations that hold an address of a node's tunnel device or underlay.
-const VTEP_ANNOTATIONS: &[&str] = &[
+pub(super) const VTEP_ANNOTATIONS: &[&str] = &[
     "projectcalico.org/IPv4VXLANTunnelAddr",
     "projectcalico.org/IPv6VXLANTunnelAddr",
     "projectcalico.org/IPv4IPIPTunnelAddr",
@@ -19,7 +19,7 @@ const VTEP_ANNOTATIONS: &[&str] = &[
 ];
 
 /// Label that ties a slice to its Service.
-const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// A Service port's protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]

@@ -68,6 +68,18 @@ impl<'a> Value<'a> {
         Some(Ipv6Addr::from(v6).into())
     }
 
+    /// Eight bytes in host order.
+    pub fn u64(self) -> Option<u64> {
+        Some(u64::from_ne_bytes(*self.0.first_chunk()?))
+    }
+
+    /// An Ethernet address as text; `None` for those of other lengths, which
+    /// are a tunnel's own address, or none at all.
+    pub fn mac(self) -> Option<Arc<str>> {
+        let six = <[u8; 6]>::try_from(self.0).ok()?;
+        Some(six.map(|byte| format!("{byte:02x}")).join(":").into())
+    }
+
     /// Attributes within.
     pub fn nested(self) -> Attrs<'a> {
         Attrs(self.0)
@@ -122,5 +134,8 @@ mod tests {
             assert!(Attrs(&all.0[..len]).count() <= 3);
         }
         assert_eq!(Attrs(&[0, 0, 1, 0]).count(), 0);
+        let mac = Value(&[0x66, 0xb0, 0x94, 0x1d, 0xfb, 0x92]).mac();
+        assert_eq!(mac.as_deref(), Some("66:b0:94:1d:fb:92"));
+        assert_eq!(Value(&[10, 0, 0, 1]).mac(), None);
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use super::{Attrs, Message, Socket, collect, messages};
+use super::{Attrs, Message, Socket, Value, collect, messages};
 
 // include/uapi/linux/rtnetlink.h
 const RTM_NEWLINK: u16 = 16;
@@ -18,12 +18,15 @@ const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_PRIORITY: u16 = 6;
+const RTA_PREFSRC: u16 = 7;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTM_F_CLONED: u32 = 0x200;
 const RTMGRP_LINK: u32 = 1;
 // include/uapi/linux/if_link.h
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
@@ -58,6 +61,8 @@ pub struct Link {
     pub up: bool,
     /// MTU.
     pub mtu: u32,
+    /// Ethernet address.
+    pub mac: Option<Arc<str>>,
     /// `IFLA_LINK`: of a veth, the peer's index; of a tunnel, its device.
     pub link: Option<u32>,
     /// `IFLA_LINK_NETNSID`: the id, in this namespace, of that of `link`. Absent
@@ -99,6 +104,10 @@ pub struct Route {
     pub kind: u8,
     /// Table; 254 is main.
     pub table: u32,
+    /// Preferred source.
+    pub src: Option<IpAddr>,
+    /// Priority, 0 first.
+    pub metric: u32,
 }
 
 impl Route {
@@ -113,7 +122,7 @@ impl Route {
     }
 }
 
-fn word(body: &[u8], at: usize) -> Option<u32> {
+pub(super) fn word(body: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*body.get(at..)?.first_chunk()?))
 }
 
@@ -130,6 +139,7 @@ pub(super) fn parse_link(m: Message<'_>) -> Option<Link> {
     };
     for (kind, value) in Attrs(m.body.get(16..)?) {
         match kind {
+            IFLA_ADDRESS => link.mac = value.mac(),
             IFLA_IFNAME => link.name = value.text(),
             IFLA_MTU => link.mtu = value.u32().unwrap_or(0),
             IFLA_LINK => link.link = value.u32().filter(|i| *i != 0),
@@ -192,6 +202,16 @@ fn parse_address(m: Message<'_>) -> Option<Address> {
     })
 }
 
+/// The next hop's address, where the attribute is one.
+fn gateway(kind: u16, value: Value<'_>) -> Option<IpAddr> {
+    match kind {
+        RTA_GATEWAY => value.addr(),
+        // struct rtvia: family, address.
+        RTA_VIA => Value(value.0.get(2..)?).addr(),
+        _ => None,
+    }
+}
+
 /// `struct rtmsg`, 12 bytes: family, `dst_len`, `src_len`, tos, table, protocol,
 /// scope, type, flags.
 /// One route per next hop.
@@ -211,19 +231,18 @@ fn parse_route(m: Message<'_>) -> Option<Vec<Route>> {
         gateway: None,
         kind: *m.body.get(7)?,
         table: u32::from(*m.body.get(4)?),
+        src: None,
+        metric: 0,
     };
     let mut next_hops: &[u8] = &[];
     for (kind, value) in Attrs(m.body.get(12..)?) {
         match kind {
             RTA_DST => route.dst = value.addr()?,
             RTA_OIF => route.oif = value.u32()?,
-            RTA_GATEWAY => route.gateway = value.addr(),
-            // struct rtvia: family, address.
-            RTA_VIA => {
-                let via = super::attr::Value(value.0.get(2..).unwrap_or_default());
-                route.gateway = via.addr();
-            }
+            RTA_GATEWAY | RTA_VIA => route.gateway = gateway(kind, value),
             RTA_TABLE => route.table = value.u32()?,
+            RTA_PREFSRC => route.src = value.addr(),
+            RTA_PRIORITY => route.metric = value.u32()?,
             RTA_MULTIPATH => next_hops = value.0,
             _ => {}
         }
@@ -238,8 +257,7 @@ fn parse_route(m: Message<'_>) -> Option<Vec<Route>> {
         let Some(attrs) = next_hops.get(8..len) else {
             break;
         };
-        let gateway = Attrs(attrs).find(|(kind, _)| *kind == RTA_GATEWAY);
-        let gateway = gateway.and_then(|(_, value)| value.addr());
+        let gateway = Attrs(attrs).find_map(|(kind, value)| gateway(kind, value));
         routes.push(Route {
             oif,
             gateway,

@@ -2,7 +2,6 @@
 //! tables, tagged under all their tuples, told to the assembler.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tracer_common::tuple::{DIR_REPLY, DIR_REQUEST, Tag, Tuple};
@@ -38,14 +37,6 @@ fn tuple(t: &CtTuple) -> Tuple {
     }
 }
 
-fn asked_for(request: &Request, t: &CtTuple) -> bool {
-    let any = |list: &[IpAddr], addr: IpAddr| list.is_empty() || list.contains(&addr);
-    any(&request.src, t.src)
-        && any(&request.dst, t.dst)
-        && request.port.is_none_or(|p| p == t.dport)
-        && request.proto.is_none_or(|p| p == t.proto)
-}
-
 /// Entries of connections that are over say nothing about the next one with
 /// the same ports.
 fn is_over(entry: &Entry) -> bool {
@@ -76,7 +67,7 @@ pub(super) fn find(discovery: &Discovery, request: &Request) -> Existing {
                 let original = tuple(&entry.original);
                 let known = flows.get(&original).copied();
                 let flow = match (round, known) {
-                    (0, None) if asked_for(request, &entry.original) && flows.len() < MOST => {
+                    (0, None) if request.is_met_by(&entry.original) && flows.len() < MOST => {
                         ((now + flows.len() as u64) << 6) | 1 << 63
                     }
                     (1.., Some(flow)) => flow,

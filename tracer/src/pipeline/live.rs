@@ -14,6 +14,7 @@ use tracer_common::tuple::proto;
 
 use super::Job;
 use super::sink::Sink;
+use super::state::States;
 use super::watcher::Watcher;
 use crate::assemble::{Assembler, Limits};
 use crate::cli::{Failure, Outcome, say};
@@ -51,6 +52,7 @@ pub(super) struct Live {
     assembler: Assembler,
     sink: Sink,
     header: Header,
+    states: States,
     waiting: Vec<Event>,
     steps: Vec<Step>,
     /// When each flow was last seen, by its number.
@@ -73,6 +75,7 @@ impl Live {
         names: Arc<Names>,
         sink: Sink,
         header: Header,
+        states: States,
         before: Vec<Event>,
     ) -> Result<Parts, Failure> {
         let ring = probes
@@ -93,6 +96,7 @@ impl Live {
             assembler,
             sink,
             header,
+            states,
             steps,
         })
     }
@@ -109,6 +113,7 @@ pub(super) struct Parts {
     assembler: Assembler,
     sink: Sink,
     header: Header,
+    states: States,
     steps: Vec<Step>,
 }
 
@@ -129,6 +134,7 @@ impl Parts {
             assembler: self.assembler,
             sink: self.sink,
             header: self.header,
+            states: self.states,
             waiting: Vec::new(),
             steps: self.steps,
             seen: HashMap::new(),
@@ -287,10 +293,12 @@ impl Live {
         self.forward()?;
         let losses = self.losses();
         self.header.nodes = self.watcher.nodes();
+        let flows: Vec<_> = self.sink.fold.flows().collect();
+        let state = self.watcher.end(self.states, &flows);
         // Detach before the result is written: a slow reader must not keep
         // hooks in place.
         drop(self.probes);
-        self.sink.finish(self.header, losses)
+        self.sink.finish(self.header, losses, state.finish())
     }
 }
 

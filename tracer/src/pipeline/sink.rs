@@ -5,7 +5,8 @@ use std::io::{self, BufWriter, Stdout};
 use crate::cli::{Failure, Output};
 use crate::output::{json, jsonl::Lines, text::Text};
 use crate::recording::Writer;
-use crate::trace::{Closing, Fold, Header, Losses, Step};
+use crate::state::State;
+use crate::trace::{Fold, Header, Losses, Step};
 
 use super::Job;
 
@@ -100,17 +101,19 @@ impl Sink {
     }
 
     /// Ends all outputs; the verdict's exit code.
-    pub(super) fn finish(mut self, header: Header, losses: Losses) -> Result<u8, Failure> {
+    pub(super) fn finish(
+        mut self,
+        header: Header,
+        losses: Losses,
+        state: State,
+    ) -> Result<u8, Failure> {
         self.fold.finish();
         self.tick(self.fold.now())?;
         let mut trace = self.fold.trace(header, losses);
+        trace.closing.state = Some(Box::new(state));
         let (verdict, findings) = crate::diagnose::diagnose(&trace);
-        trace.closing = Closing {
-            verdict,
-            findings,
-            losses,
-            state: None,
-        };
+        trace.closing.verdict = verdict;
+        trace.closing.findings = findings;
         if let Some(record) = self.record.take() {
             record.finish(&trace.closing).map_err(|e| recording(&e))?;
         }

@@ -12,8 +12,9 @@ use crate::netlink::{LinkEvent, LinkEvents};
 use crate::netns;
 use crate::probe::Probes;
 use crate::target::Request;
-use crate::trace::{Node, Role};
+use crate::trace::{Flow, Node, Role};
 
+use super::state::{Last, States};
 use super::{Job, known_namespaces};
 
 /// Discovery, and what follows from it for the request.
@@ -152,6 +153,16 @@ impl Watcher {
             say(&format!("warning: {line}"));
         }
         probes.interfaces() > before
+    }
+
+    /// Starts the first reading of the state.
+    pub(super) fn begin(&self, states: &mut States) {
+        states.begin(&self.discovery, &self.watched);
+    }
+
+    /// Starts the last one.
+    pub(super) fn end(&self, states: States, flows: &[Flow]) -> Last {
+        states.end(&self.discovery, &self.watched, flows)
     }
 
     /// The nodes for the trace's header.

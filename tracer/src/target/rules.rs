@@ -64,7 +64,8 @@ pub(super) fn rules(request: &Request) -> Result<Vec<FilterRule>, TargetError> {
     }
 }
 
-fn proto_name(number: u8) -> String {
+/// `tcp`, `udp`, ...; a number where it has no name here.
+pub(crate) fn proto_name(number: u8) -> String {
     match number {
         proto::TCP => "tcp".to_owned(),
         proto::UDP => "udp".to_owned(),

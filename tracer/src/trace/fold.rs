@@ -184,6 +184,11 @@ impl Fold {
         &self.watched
     }
 
+    /// All flows, in order of first sight.
+    pub fn flows(&self) -> impl Iterator<Item = Flow> {
+        self.flows.values().map(Connection::flow)
+    }
+
     /// Newest time seen.
     pub fn now(&self) -> u64 {
         self.now
@@ -199,7 +204,7 @@ impl Fold {
         }
         Trace {
             header,
-            flows: self.flows.values().map(Connection::flow).collect(),
+            flows: self.flows().collect(),
             packets,
             closing: Closing {
                 verdict: Verdict::default(),
