@@ -1,5 +1,6 @@
 //! One case: break the laboratory, follow the traffic, compare.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
@@ -131,9 +132,10 @@ impl Told {
         let node = node.as_deref().unwrap_or("nowhere");
         let mut text = format!("{code} at {node}: {summary}");
         for finding in &self.findings {
-            text += &format!("\n  {}: {}", finding.code, finding.summary);
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\n  {}: {}", finding.code, finding.summary);
             for line in &finding.evidence {
-                text += &format!("\n    {line}");
+                let _ = write!(text, "\n    {line}");
             }
         }
         text

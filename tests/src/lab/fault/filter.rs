@@ -14,8 +14,8 @@ use crate::lab::{netns, program, state};
 /// What a program does with frames that it is about; all others pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Effect {
-    /// Drop every frame.
-    DropAll,
+    /// Drop every IPv4 packet.
+    DropIpv4,
     /// Drop VXLAN frames.
     DropVxlan,
     /// Drop fragments of IPv4 datagrams, the first too.
@@ -132,7 +132,7 @@ impl Program {
 impl Effect {
     fn program(self) -> Vec<Insn> {
         let program = match self {
-            Self::DropAll => Program::new().end(SHOT),
+            Self::DropIpv4 => Program::new().ipv4().end(SHOT),
             Self::DropVxlan => Program::new().vxlan().end(SHOT),
             Self::DropFragments => Program::new().ipv4().bits(FRAGMENT, 0x3fff).end(SHOT),
             Self::DropLaterFragments => Program::new().ipv4().bits(FRAGMENT, 0x1fff).end(SHOT),

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::names::CLIENT_END;
-use super::site::{BOTH, ip, run, set_for_all, start, sysctl};
+use super::site::{BOTH, ip, run, set_for_all, start, sysctl, warm_up};
 use super::{Fault, unseen};
 
 /// The other connections on the nodes when their tables are full, and the limit then.
@@ -69,7 +69,10 @@ pub(super) const FORWARDING_OFF: Fault = Fault {
     name: "forwarding-off",
     about: "net.ipv4.ip_forward is 0 on worker",
     shown_by: "lab get --ns client 10.98.235.247:80",
-    make: |_| sysctl("worker", "net/ipv4/ip_forward", "0"),
+    make: |_| {
+        warm_up()?;
+        sysctl("worker", "net/ipv4/ip_forward", "0")
+    },
     show: unseen,
 };
 
@@ -78,7 +81,10 @@ pub(super) const FOREIGN_SOURCE: Fault = Fault {
     name: "foreign-source",
     about: "the pod client has one more address, 10.99.0.5, that its node knows nothing of",
     shown_by: "a client in the pod that speaks from 10.99.0.5",
-    make: |_| ip("client", "addr add 10.99.0.5/32 dev lo"),
+    make: |_| {
+        warm_up()?;
+        ip("client", "addr add 10.99.0.5/32 dev lo")
+    },
     show: unseen,
 };
 

@@ -1,19 +1,17 @@
 //! Services: what kube-proxy wrote, or no longer writes, into the nat table.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::names::{DNS_SLICE, DNS_SVC, DNS_TCP_SVC, DNS2, EXT, SEP, SLICE, SVC, SVL};
-use super::site::{BOTH, Site, dnat, endpoint_chain, ip, run, sysctl};
+use super::site::{BOTH, PATIENCE, Site, dnat, endpoint_chain, ip, run, sysctl, warm_up};
 use super::{Fault, pods, unseen};
-use crate::lab::client::{self, Options};
+use crate::lab::client;
 use crate::lab::network;
 use crate::lab::topology::{POD_PORT, REMOTE_SERVICE, pod};
 
-/// How long a call that prepares a fault may take.
-const PATIENCE: std::time::Duration = std::time::Duration::from_mins(1);
 /// The port of the client that keeps its socket.
 pub const KEPT_PORT: u16 = 40053;
 
@@ -179,11 +177,7 @@ pub(super) const AFFINITY_TO_GONE: Fault = Fault {
                 sticky(other, left),
             ),
         )?;
-        client::get(
-            Some("client"),
-            SocketAddr::V4(REMOTE_SERVICE),
-            &Options::default().timeout(PATIENCE),
-        )?;
+        warm_up()?;
         site.rules(
             "worker",
             "nat",

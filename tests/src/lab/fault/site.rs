@@ -1,13 +1,19 @@
 //! The tools that faults are made with.
 
 use std::fs;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::lab::client::{self, Options};
 use crate::lab::state::State;
+use crate::lab::topology::REMOTE_SERVICE;
 use crate::lab::{Iptables, exclusive, loaded, netns, network, process, program};
+
+/// How long a call that prepares a fault may take.
+pub(super) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A laboratory that is about to be broken.
 #[derive(Debug)]
@@ -43,6 +49,12 @@ impl Site {
     pub(super) fn iptables(&self, node: &str, words: &str) -> Result<()> {
         run(node, self.iptables.program(), &format!("-w 10 {words}"))
     }
+}
+
+/// Lets the pod `client` call the Service once: in a cluster that was in use, neighbours know each other.
+pub(super) fn warm_up() -> Result<()> {
+    let options = Options::default().timeout(PATIENCE);
+    client::get(Some("client"), SocketAddr::V4(REMOTE_SERVICE), &options).map(drop)
 }
 
 /// Runs a program in a namespace, its arguments written in one string.

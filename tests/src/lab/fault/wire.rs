@@ -120,7 +120,7 @@ pub(super) const OTHER_PROGRAM: Fault = Fault {
     name: "other-program",
     about: "an eBPF program that some agent left on the pod's veth drops what is for the pod",
     shown_by: "lab get --ns client 10.98.235.247:80",
-    make: |_| attach("worker2", REMOTE_END, Effect::DropAll),
+    make: |_| attach("worker2", REMOTE_END, Effect::DropIpv4),
     show: unseen,
 };
 
