@@ -53,6 +53,15 @@ pub(super) fn load_modules() {
 
 /// Loads kernel modules; says nothing, because what is built in cannot be loaded and need not be.
 pub(super) fn modprobe(modules: &[&str]) {
+    call_modprobe(&[&["-a"], modules].concat());
+}
+
+/// Loads one module with a parameter; see [`modprobe`].
+pub(super) fn modprobe_with(module: &str, parameter: &str) {
+    call_modprobe(&[module, parameter]);
+}
+
+fn call_modprobe(args: &[&str]) {
     let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") else {
         return;
     };
@@ -61,8 +70,8 @@ pub(super) fn modprobe(modules: &[&str]) {
         .join("modules.dep");
     if index.exists() {
         let _ = Command::new("modprobe")
-            .args(["-a", "-q"])
-            .args(modules)
+            .arg("-q")
+            .args(args)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();

@@ -226,7 +226,9 @@ pub(super) const IPVS_NO_DESTINATION: Fault = Fault {
     about: "kube-proxy uses IPVS on worker, and the Service's only real server has weight 0 (needs IPVS and dummy devices)",
     shown_by: "lab get --ns client 10.98.235.247:80",
     make: |site| {
-        network::modprobe(&["ip_vs", "ip_vs_rr", "dummy"]);
+        network::modprobe(&["ip_vs", "ip_vs_rr"]);
+        // No device in the first namespace: older kernels then refuse its index in every other one.
+        network::modprobe_with("dummy", "numdummies=0");
         site.rules(
             "worker",
             "nat",
