@@ -40,7 +40,7 @@ fn plan(kernel: Kernel) -> Plan {
         Kernel::V6_1 => Plan {
             filters: &[],
             ignored_too: true,
-            time_limit: Duration::from_mins(40),
+            time_limit: Duration::from_mins(35),
         },
         Kernel::V5_10 | Kernel::V6_12 | Kernel::V7 => Plan {
             filters: &["core", "load"],
