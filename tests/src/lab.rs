@@ -16,9 +16,11 @@ pub mod client;
 pub mod command;
 pub mod dns;
 mod extra;
+pub mod fault;
 pub mod inventory;
 pub mod netns;
 mod network;
+mod process;
 pub mod program;
 mod rules;
 pub mod server;
@@ -28,12 +30,7 @@ pub mod topology;
 pub mod witness;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -215,45 +212,19 @@ fn build(options: &Options) -> Result<State> {
 fn start_servers(state: &mut State) -> Result<()> {
     let mut starting = Vec::new();
     for name in topology::servers() {
-        let launcher = &state.options.launcher;
-        let errors = File::create(witness::dir().join(format!("{name}.err")))?;
-        let mut command = Command::new(&launcher.program);
-        command
-            .args(&launcher.args)
-            .args(["serve", name, "--lab-id", &state.id])
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(errors)
-            .process_group(0);
-        let child = netns::within(name, || {
-            command
-                .spawn()
-                .with_context(|| format!("starting {}", launcher.program.display()))
-        })?;
-        let process = Process::of(child.id() as i32)
-            .with_context(|| format!("the server of {name} ended at once"))?;
-        state.processes.insert(name.to_owned(), process);
-        starting.push((name, child));
+        starting.push(process::start(state, name, name, &["serve", name])?);
     }
     state.save()?;
-    for (name, child) in starting {
-        let mut ready = String::new();
-        if let Some(stdout) = child.stdout {
-            BufReader::new(stdout).read_line(&mut ready)?;
-        }
-        if ready.trim() != "ready" {
-            let said = fs::read_to_string(witness::dir().join(format!("{name}.err")))?;
-            bail!("the server of {name} did not start: {}", said.trim());
-        }
-    }
-    Ok(())
+    starting.into_iter().try_for_each(process::wait_until_ready)
 }
 
 fn take_down() -> Result<bool> {
     let Some(state) = State::load()? else {
         return Ok(false);
     };
+    for (path, value) in &state.settings {
+        fs::write(path, value).with_context(|| format!("setting {} back", path.display()))?;
+    }
     let owned = state.owned();
     let inodes: Vec<u64> = owned.iter().map(|&(_, inode)| inode).collect();
     let mut victims: Vec<Process> = state
@@ -268,7 +239,7 @@ fn take_down() -> Result<bool> {
             .filter(|&pid| pid != std::process::id() as i32)
             .filter_map(Process::of),
     );
-    end(&victims);
+    process::end(&victims);
     if !owned.is_empty() {
         let mut batch = String::new();
         for (name, _) in &owned {
@@ -281,26 +252,6 @@ fn take_down() -> Result<bool> {
     }
     fs::remove_dir_all(state::DIR).with_context(|| format!("removing {}", state::DIR))?;
     Ok(true)
-}
-
-/// Ends processes and waits until they are gone.
-fn end(victims: &[Process]) {
-    for process in victims.iter().filter(|process| process.is_alive()) {
-        // SAFETY: kill takes no pointers; the id was compared with the recorded start time just now.
-        unsafe { libc::kill(process.pid, libc::SIGKILL) };
-    }
-    let deadline = Instant::now() + Duration::from_secs(2);
-    for process in victims {
-        loop {
-            // SAFETY: waitpid accepts a null status. It reaps the process if it is a child of ours
-            // and fails harmlessly if it is not.
-            unsafe { libc::waitpid(process.pid, std::ptr::null_mut(), libc::WNOHANG) };
-            if !process.is_alive() || Instant::now() > deadline {
-                break;
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-    }
 }
 
 /// Removes /run/netns, which `ip` mounts upon itself, unless somebody else uses it by now.

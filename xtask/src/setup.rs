@@ -43,6 +43,7 @@ const LABORATORY_PACKAGES: &[&str] = &[
     "iproute2",
     "ipset",
     "iptables",
+    "ipvsadm",
     "kmod",
     "nftables",
 ];

@@ -140,6 +140,7 @@ fn native(built: &Built, filters: &[String]) -> Result<Counts> {
             .arg("--test-threads=1")
             .args(filters)
             .env(build::TRACER_BIN, &built.tracer)
+            .env(build::RECORDINGS_DIR, paths::target().join("cases/native"))
             // Where `cargo test` would run it.
             .current_dir(paths::workspace().join("tests"));
         if let Some(lab) = built.lab() {

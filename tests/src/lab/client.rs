@@ -6,6 +6,8 @@ pub mod http;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Barrier;
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
@@ -72,16 +74,88 @@ pub fn resolve(
 
 /// Sends one datagram to a pod's UDP echo and returns what it said.
 pub fn echo(ns: Option<&str>, addr: SocketAddr, timeout: Duration) -> Result<String> {
+    echo_of(ns, addr, "hello\n", timeout)
+}
+
+/// The same with an answer of so many bytes.
+pub fn echo_bytes(
+    ns: Option<&str>,
+    addr: SocketAddr,
+    bytes: usize,
+    timeout: Duration,
+) -> Result<String> {
+    echo_of(ns, addr, &format!("bytes {bytes}\n"), timeout)
+}
+
+fn echo_of(ns: Option<&str>, addr: SocketAddr, say: &str, timeout: Duration) -> Result<String> {
     within_or_here(ns, || {
-        let socket = udp_to(addr, timeout)?;
+        let socket = udp_to(addr, None, timeout)?;
         socket
-            .send(b"hello\n")
+            .send(say.as_bytes())
             .with_context(|| format!("sending to {addr}"))?;
-        let mut buffer = [0; 512];
+        let mut buffer = vec![0; 65536];
         let length = socket
             .recv(&mut buffer)
             .with_context(|| format!("no answer from {addr} over UDP"))?;
         Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    })
+}
+
+/// Asks the cluster's resolver one question from a fixed port, as a client does that keeps its socket.
+pub fn resolve_from(
+    ns: Option<&str>,
+    port: u16,
+    name: &str,
+    timeout: Duration,
+) -> Result<Vec<Ipv4Addr>> {
+    within_or_here(ns, || {
+        let socket = udp_to(SocketAddr::V4(DNS_SERVICE), Some(port), timeout)?;
+        let question = Question {
+            id: port,
+            name: name.to_owned(),
+            kind: super::dns::TYPE_A,
+        };
+        socket.send(&question.encode()).context("asking")?;
+        let mut buffer = [0; 4096];
+        let length = socket
+            .recv(&mut buffer)
+            .context("no answer from the resolver")?;
+        Ok(Answer::decode(&buffer[..length], &question)?.addrs)
+    })
+}
+
+/// Asks the cluster's resolver for A and AAAA at the same instant from one socket, as glibc does; so many times over.
+///
+/// Returns how many answers came back, of two a round.
+pub fn resolve_pairs(ns: Option<&str>, name: &str, rounds: u32, timeout: Duration) -> Result<u32> {
+    within_or_here(ns, || {
+        let mut answers = 0;
+        for round in 0..rounds {
+            let socket = udp_to(SocketAddr::V4(DNS_SERVICE), None, timeout)?;
+            let questions = [super::dns::TYPE_A, super::dns::TYPE_AAAA].map(|kind| Question {
+                id: (round as u16) << 8 | kind,
+                name: name.to_owned(),
+                kind,
+            });
+            let together = Barrier::new(questions.len());
+            thread::scope(|scope| {
+                for question in &questions {
+                    let (socket, together) = (&socket, &together);
+                    scope.spawn(move || {
+                        let message = question.encode();
+                        together.wait();
+                        // One that is not sent is not answered either.
+                        let _ = socket.send(&message);
+                    });
+                }
+            });
+            let mut buffer = [0; 4096];
+            answers += questions
+                .iter()
+                .take_while(|_| socket.recv(&mut buffer).is_ok())
+                .count() as u32;
+        }
+        Ok(answers)
     })
 }
 
@@ -97,7 +171,7 @@ fn ask(name: &str, kind: u16, transport: Transport, timeout: Duration) -> Result
     let server = SocketAddr::V4(DNS_SERVICE);
     let reply = match transport {
         Transport::Udp => {
-            let socket = udp_to(server, timeout)?;
+            let socket = udp_to(server, None, timeout)?;
             socket
                 .send(&question.encode())
                 .with_context(|| format!("sending to {server}"))?;
@@ -127,11 +201,12 @@ fn ask(name: &str, kind: u16, transport: Transport, timeout: Duration) -> Result
     Answer::decode(&reply, &question)
 }
 
-fn udp_to(addr: SocketAddr, timeout: Duration) -> Result<UdpSocket> {
+fn udp_to(addr: SocketAddr, port: Option<u16>, timeout: Duration) -> Result<UdpSocket> {
     if !matches!(addr.ip(), IpAddr::V4(_)) {
         bail!("only IPv4 is spoken over UDP here");
     }
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("opening a UDP socket")?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port.unwrap_or(0)))
+        .context("opening a UDP socket")?;
     socket.set_read_timeout(Some(timeout))?;
     socket
         .connect(addr)

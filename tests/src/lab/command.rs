@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use super::client::{self, Load, Transport};
 use super::dns::{TYPE_A, TYPE_AAAA};
 use super::state::State;
-use super::{Iptables, Launcher, Options, Policy, inventory, netns, server, topology};
+use super::{Iptables, Launcher, Options, Policy, fault, inventory, netns, server, topology};
 
 /// The laboratory's arguments.
 #[derive(Debug, Args)]
@@ -79,10 +79,32 @@ enum Action {
         #[command(flatten)]
         from: FromArgs,
     },
+    /// Break something in a healthy laboratory that is up; without a name, list what can be broken
+    Fault {
+        /// The fault's name or number
+        name: Option<String>,
+    },
     /// Be the process of a pod (started by `up`)
     #[command(hide = true)]
     Serve {
         name: String,
+        #[arg(long)]
+        port: Option<u16>,
+        #[arg(long)]
+        lab_id: String,
+    },
+    /// Listen and accept nothing (started by `fault`)
+    #[command(hide = true)]
+    Stall {
+        port: u16,
+        #[arg(long)]
+        lab_id: String,
+    },
+    /// Hold connections open (started by `fault`)
+    #[command(hide = true)]
+    Hold {
+        addr: SocketAddr,
+        count: usize,
         #[arg(long)]
         lab_id: String,
     },
@@ -187,7 +209,27 @@ pub fn run(args: LabArgs) -> Result<ExitCode> {
             let addrs: Vec<String> = answer.addrs.iter().map(ToString::to_string).collect();
             say(&format!("{name} {} {}\n", answer.rcode, addrs.join(" ")))?;
         }
-        Action::Serve { name, lab_id } => server::serve(&name, &lab_id)?,
+        Action::Fault { name: Some(name) } => {
+            let fault = fault::named(&name)
+                .with_context(|| format!("there is no fault {name}; `lab fault` lists them"))?;
+            fault.apply()?;
+            say(&format!("{}\nto see it: {}\n", fault.about, fault.shown_by))?;
+        }
+        Action::Fault { name: None } => {
+            for fault in fault::ALL {
+                say(&format!(
+                    "{} {:<24} {}\n",
+                    fault.id, fault.name, fault.about
+                ))?;
+            }
+        }
+        Action::Serve { name, port, lab_id } => server::serve(&name, port, &lab_id)?,
+        Action::Stall { port, lab_id } => server::stall(port, &lab_id)?,
+        Action::Hold {
+            addr,
+            count,
+            lab_id,
+        } => server::hold(addr, count, &lab_id)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::Policy;
 use super::state::{self, State};
 use super::topology::{DNS_SERVICE, NODE_PORT, NODES, Node, POD_PORT, PODS, Pod, REMOTE_SERVICE};
+use super::{Policy, fault};
 
 /// Where the inventory is kept.
 pub fn path() -> PathBuf {
@@ -48,6 +48,9 @@ pub fn list(state: &State) -> Value {
     if state.options.policy == Policy::On {
         items.push(network_policy());
     }
+    for fault in state.faults.iter().filter_map(|name| fault::named(name)) {
+        fault.show_in(&mut items);
+    }
     json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items})
 }
 
@@ -79,7 +82,8 @@ fn node(node: &Node) -> Value {
     })
 }
 
-fn pod(pod: &Pod, allowed: Option<&String>, ipv6: bool) -> Value {
+/// A pod as the API server has it.
+pub(super) fn pod(pod: &Pod, allowed: Option<&String>, ipv6: bool) -> Value {
     let mut labels = json!({pod.label.0: pod.label.1});
     if let Some(value) = allowed {
         labels["allowed"] = json!(value);
@@ -187,16 +191,7 @@ fn endpoint_slice(
     let endpoints: Vec<Value> = PODS
         .iter()
         .filter(|pod| pod.name == backend)
-        .map(|pod| {
-            json!({
-                "addresses": [pod.addr.to_string()],
-                "conditions": {"ready": true, "serving": true, "terminating": false},
-                "nodeName": pod.node,
-                "targetRef": {
-                    "kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": uid(pod),
-                },
-            })
-        })
+        .map(endpoint)
         .collect();
     let ports: Vec<Value> = ports
         .iter()
@@ -213,6 +208,18 @@ fn endpoint_slice(
         "addressType": "IPv4",
         "endpoints": endpoints,
         "ports": ports,
+    })
+}
+
+/// A ready endpoint.
+pub(super) fn endpoint(pod: &Pod) -> Value {
+    json!({
+        "addresses": [pod.addr.to_string()],
+        "conditions": {"ready": true, "serving": true, "terminating": false},
+        "nodeName": pod.node,
+        "targetRef": {
+            "kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": uid(pod),
+        },
     })
 }
 

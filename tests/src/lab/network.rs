@@ -46,8 +46,22 @@ const MODULES: [&str; 12] = [
     "xt_conntrack",
 ];
 
-/// Loads kernel modules; says nothing, because what is built in cannot be loaded and need not be.
+/// Loads the modules that every laboratory needs.
 pub(super) fn load_modules() {
+    modprobe(&MODULES);
+}
+
+/// Loads kernel modules; says nothing, because what is built in cannot be loaded and need not be.
+pub(super) fn modprobe(modules: &[&str]) {
+    call_modprobe(&[&["-a"], modules].concat());
+}
+
+/// Loads one module with a parameter; see [`modprobe`].
+pub(super) fn modprobe_with(module: &str, parameter: &str) {
+    call_modprobe(&[module, parameter]);
+}
+
+fn call_modprobe(args: &[&str]) {
     let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") else {
         return;
     };
@@ -56,8 +70,8 @@ pub(super) fn load_modules() {
         .join("modules.dep");
     if index.exists() {
         let _ = Command::new("modprobe")
-            .args(["-a", "-q"])
-            .args(MODULES)
+            .arg("-q")
+            .args(args)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
@@ -328,7 +342,7 @@ fn peers_of(node: &Node) -> impl Iterator<Item = &'static Node> {
 
 /// Turns IPv6 off where it is not wanted, because its neighbour and router discovery is noise in a
 /// trace; where it is wanted, spares the two seconds of duplicate address detection.
-fn set_ipv6(wanted: bool) -> Result<()> {
+pub(super) fn set_ipv6(wanted: bool) -> Result<()> {
     let conf = Path::new("/proc/sys/net/ipv6/conf");
     if !conf.exists() {
         ensure!(!wanted, "this kernel has no IPv6");
@@ -346,7 +360,7 @@ fn set_ipv6(wanted: bool) -> Result<()> {
 }
 
 /// Sets a sysctl of the namespace that the calling thread is in.
-fn sysctl(key: &str, value: &str) -> Result<()> {
+pub(super) fn sysctl(key: &str, value: &str) -> Result<()> {
     let path = Path::new("/proc/sys").join(key);
     fs::write(&path, value).with_context(|| format!("setting {} to {value}", path.display()))
 }
@@ -357,6 +371,14 @@ fn line(batch: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 impl Iptables {
+    /// The program that changes single rules in this variant.
+    pub(super) fn program(self) -> &'static str {
+        match self {
+            Self::Nft => "iptables-nft",
+            Self::Legacy => "iptables-legacy",
+        }
+    }
+
     /// The program that loads rules in this variant.
     pub(super) fn restore(self) -> &'static str {
         match self {

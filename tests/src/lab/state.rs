@@ -61,6 +61,12 @@ pub struct State {
     pub processes: BTreeMap<String, Process>,
     /// The `allowed` label of each pod that has one.
     pub allowed: BTreeMap<String, String>,
+    /// The faults that were made, in that order.
+    #[serde(default)]
+    pub faults: Vec<String>,
+    /// Settings of the whole machine that a fault changed, and what they were: they go back when the laboratory goes.
+    #[serde(default)]
+    pub settings: BTreeMap<PathBuf, String>,
 }
 
 impl State {
@@ -76,6 +82,8 @@ impl State {
             namespaces: BTreeMap::new(),
             processes: BTreeMap::new(),
             allowed: BTreeMap::from([("client".to_owned(), "true".to_owned())]),
+            faults: Vec::new(),
+            settings: BTreeMap::new(),
         }
     }
 

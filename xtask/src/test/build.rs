@@ -14,6 +14,8 @@ use crate::{paths, process};
 pub(crate) const TRACER_BIN: &str = "TRACER_BIN";
 /// Tells a test where the binary `lab` is.
 pub(crate) const LAB_BIN: &str = "LAB_BIN";
+/// Tells a test where to leave its recordings.
+pub(crate) const RECORDINGS_DIR: &str = "TRACER_CASES";
 /// The crate with the laboratory and its tests.
 const LABORATORY: &str = "tracer-tests";
 

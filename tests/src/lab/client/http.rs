@@ -27,6 +27,8 @@ pub struct Options {
     pub upload: Option<u64>,
     /// Speak from this port.
     pub source_port: Option<u16>,
+    /// Speak from this address.
+    pub source: Option<Ipv4Addr>,
     /// How long to wait for the connection, and for every read and write.
     pub timeout: Duration,
     /// Keep the connection open, silent, for this long after the last answer.
@@ -39,6 +41,7 @@ impl Default for Options {
             path: "/".to_owned(),
             upload: None,
             source_port: None,
+            source: None,
             timeout: Duration::from_secs(3),
             hold: Duration::ZERO,
         }
@@ -74,6 +77,15 @@ impl Options {
     pub fn source_port(self, port: u16) -> Self {
         Self {
             source_port: Some(port),
+            ..self
+        }
+    }
+
+    /// The same from a fixed source address.
+    #[must_use]
+    pub fn source(self, addr: Ipv4Addr) -> Self {
+        Self {
+            source: Some(addr),
             ..self
         }
     }
@@ -220,10 +232,13 @@ impl Connection {
         let since = Instant::now();
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
             .context("opening a socket")?;
-        if let Some(port) = options.source_port {
+        if options.source_port.is_some() || options.source.is_some() {
+            let port = options.source_port.unwrap_or(0);
             socket.set_reuse_address(true)?;
             let own = match addr {
-                SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+                SocketAddr::V4(_) => {
+                    SocketAddr::from((options.source.unwrap_or(Ipv4Addr::UNSPECIFIED), port))
+                }
                 SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
             };
             socket
