@@ -274,7 +274,7 @@ mod tests {
             ..FilterRule::default()
         };
         let sees = |rule: &FilterRule, src, dst, sport, dport| {
-            Glance::of(rule).unwrap().may_match(src, dst, sport, dport)
+            Glance::of(rule).is_some_and(|g| g.may_match(src, dst, sport, dport))
         };
         assert!(sees(&rule, client, server, 4000, 80));
         assert!(sees(&rule, server, client, 80, 4000));

@@ -242,8 +242,8 @@ mod tests {
     fn a_slot_is_the_same_without_a_tuple() {
         for a in 0..=255 {
             let t = tuple(a, 7);
-            let words = [t.src, t.dst].map(|a| unmapped(&a).unwrap());
-            let slot = bloom_slot_v4(words[0], words[1], t.sport, t.dport, t.proto);
+            let [src, dst] = [t.src, t.dst].map(|a| unmapped(&a).expect("it is IPv4"));
+            let slot = bloom_slot_v4(src, dst, t.sport, t.dport, t.proto);
             assert_eq!(slot, t.bloom_slot());
         }
         assert_eq!(unmapped(&from_bytes([0xfd; 16])), None);
