@@ -1,7 +1,8 @@
 //! What user space tells the programs before they run: kernel offsets, the
 //! request's filter, switches; and the counters they report back.
 
-use crate::tuple::Addr;
+use crate::MAX_FILTER_RULES;
+use crate::tuple::{Addr, unmapped};
 
 /// An offset that this kernel's BTF does not have.
 pub const NONE: u32 = u32::MAX;
@@ -106,6 +107,10 @@ pub struct Config {
     pub flags: u32,
     /// Rules in use in the filter map.
     pub n_rules: u32,
+    /// Glances in use.
+    pub n_glances: u32,
+    /// What IPv4 packets are compared with before anything else.
+    pub glances: [Glance; MAX_FILTER_RULES as usize],
     /// VXLAN destination ports; unused entries repeat the first.
     pub vxlan_ports: [u16; 8],
     /// Where the kernel keeps what is read.
@@ -118,6 +123,8 @@ impl Config {
         abi: crate::ABI_VERSION,
         flags: 0,
         n_rules: 0,
+        n_glances: 0,
+        glances: [Glance::NEVER; MAX_FILTER_RULES as usize],
         vxlan_ports: [4789, 8472, 4789, 4789, 4789, 4789, 4789, 4789],
         off: Offsets::UNKNOWN,
     };
@@ -146,6 +153,72 @@ pub struct FilterRule {
     pub given: u8,
     /// Always zero.
     pub pad: u32,
+}
+
+/// What of a rule can be told at a glance from an IPv4 packet. Agreeing is no
+/// match yet: the rule itself decides. Not agreeing is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Glance {
+    /// The client's address, in network order.
+    src: u32,
+    /// All ones where `src` counts, else zero.
+    src_mask: u32,
+    /// The server's address.
+    dst: u32,
+    /// As `src_mask`.
+    dst_mask: u32,
+    /// The server's port.
+    port: u32,
+    /// As `src_mask`.
+    port_mask: u32,
+}
+
+impl Glance {
+    /// An unused entry.
+    pub const NEVER: Self = Self {
+        src: 0,
+        src_mask: 0,
+        dst: 0,
+        dst_mask: 0,
+        port: 0,
+        port_mask: 0,
+    };
+
+    /// A rule at a glance; `None` where no IPv4 packet agrees with it.
+    #[must_use]
+    pub fn of(rule: &FilterRule) -> Option<Self> {
+        let part = |given: bool, addr: &Addr| {
+            if given {
+                unmapped(addr).map(|word| (word, u32::MAX))
+            } else {
+                Some((0, 0))
+            }
+        };
+        let (src, src_mask) = part(rule.given & HAS_SRC != 0, &rule.src)?;
+        let (dst, dst_mask) = part(rule.given & HAS_DST != 0, &rule.dst)?;
+        Some(Self {
+            src,
+            src_mask,
+            dst,
+            dst_mask,
+            port: rule.dport.into(),
+            port_mask: if rule.dport == 0 { 0 } else { u32::MAX },
+        })
+    }
+
+    /// Whether the rule may match a packet, in either direction. Without
+    /// branches, which would be as many states for the verifier.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_match(&self, src: u32, dst: u32, sport: u16, dport: u16) -> bool {
+        let differ = |src: u32, dst: u32, port: u16| {
+            (src ^ self.src) & self.src_mask
+                | (dst ^ self.dst) & self.dst_mask
+                | (u32::from(port) ^ self.port) & self.port_mask
+        };
+        differ(src, dst, dport) == 0 || differ(dst, src, sport) == 0
+    }
 }
 
 /// Indices into the counter map.
@@ -181,11 +254,52 @@ unsafe impl aya::Pod for FilterRule {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuple::{from_bytes, mapped};
 
     #[test]
     fn layout_is_pinned() {
         assert_eq!(size_of::<FilterRule>(), 40);
         assert_eq!(size_of::<Config>() % 4, 0);
+    }
+
+    #[test]
+    fn a_glance_sees_both_directions_and_nothing_else() {
+        let [client, server, other] =
+            [[10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]].map(u32::from_ne_bytes);
+        let rule = FilterRule {
+            src: mapped(client),
+            dst: mapped(server),
+            dport: 80,
+            given: HAS_SRC | HAS_DST,
+            ..FilterRule::default()
+        };
+        let sees = |rule: &FilterRule, src, dst, sport, dport| {
+            Glance::of(rule).is_some_and(|g| g.may_match(src, dst, sport, dport))
+        };
+        assert!(sees(&rule, client, server, 4000, 80));
+        assert!(sees(&rule, server, client, 80, 4000));
+        assert!(!sees(&rule, client, server, 80, 4000));
+        assert!(!sees(&rule, client, other, 4000, 80));
+        assert!(!sees(&rule, other, server, 4000, 80));
+        let anywhere = FilterRule {
+            given: HAS_SRC,
+            dport: 0,
+            ..rule
+        };
+        assert!(sees(&anywhere, client, other, 1, 2));
+        assert!(sees(&anywhere, other, client, 1, 2));
+        assert!(!sees(&anywhere, other, server, 1, 2));
+        assert!(sees(&FilterRule::default(), other, other, 1, 2));
+    }
+
+    #[test]
+    fn no_ipv4_packet_agrees_with_an_ipv6_rule() {
+        let six = FilterRule {
+            dst: from_bytes([0xfd; 16]),
+            given: HAS_DST,
+            ..FilterRule::default()
+        };
+        assert_eq!(Glance::of(&six), None);
     }
 
     #[test]

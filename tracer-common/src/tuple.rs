@@ -62,20 +62,44 @@ impl Tuple {
     #[inline(always)]
     #[must_use]
     pub fn bloom_slot(&self) -> u32 {
-        // IPv4 differs in the last half word only, IPv6 in all of them; the
-        // multiplications carry upwards, the shifts bring it down again.
-        let end = |a: &Addr, port: u16| {
-            let w = a[0] ^ a[1];
-            let mut x = (w ^ (w >> 32)) as u32 ^ u32::from(port);
-            x ^= x >> 16;
-            x = x.wrapping_mul(0x9e37_79b1);
-            x ^ (x >> 15)
-        };
-        // A sum, so that both directions have the same.
-        let both = end(&self.src, self.sport).wrapping_add(end(&self.dst, self.dport));
-        let h = (both ^ self.proto).wrapping_mul(0x85eb_ca6b);
-        (h ^ (h >> 16)) & (crate::BLOOM_SLOTS - 1)
+        slot(
+            [fold(&self.src), fold(&self.dst)],
+            [self.sport, self.dport],
+            self.proto,
+        )
     }
+}
+
+/// [`Tuple::bloom_slot`] of IPv4 addresses, as words in network order, without
+/// making a tuple of them.
+#[inline(always)]
+#[must_use]
+pub fn bloom_slot_v4(src_be: u32, dst_be: u32, sport: u16, dport: u16, proto: u32) -> u32 {
+    const PREFIX: u32 = fold(&mapped(0));
+    slot([PREFIX ^ src_be, PREFIX ^ dst_be], [sport, dport], proto)
+}
+
+/// All four half words of an address: IPv4 differs in the last only, IPv6 in
+/// all of them.
+#[inline(always)]
+const fn fold(a: &Addr) -> u32 {
+    let w = a[0] ^ a[1];
+    (w ^ (w >> 32)) as u32
+}
+
+#[inline(always)]
+fn slot(addrs: [u32; 2], ports: [u16; 2], proto: u32) -> u32 {
+    // The multiplications carry upwards, the shifts bring it down again.
+    let end = |addr: u32, port: u16| {
+        let mut x = addr ^ u32::from(port);
+        x ^= x >> 16;
+        x = x.wrapping_mul(0x9e37_79b1);
+        x ^ (x >> 15)
+    };
+    // A sum, so that both directions have the same.
+    let both = end(addrs[0], ports[0]).wrapping_add(end(addrs[1], ports[1]));
+    let h = (both ^ proto).wrapping_mul(0x85eb_ca6b);
+    (h ^ (h >> 16)) & (crate::BLOOM_SLOTS - 1)
 }
 
 /// An address from its 16 bytes.
@@ -112,6 +136,22 @@ pub const fn mapped(v4_be: u32) -> Addr {
         0
     };
     [0, MAPPED | (v4_be as u64) << shift]
+}
+
+/// The IPv4 address in an IPv4-mapped one, as a word in network order.
+#[inline(always)]
+#[must_use]
+pub const fn unmapped(a: &Addr) -> Option<u32> {
+    let shift = if cfg!(target_endian = "little") {
+        32
+    } else {
+        0
+    };
+    if is_mapped(a) {
+        Some((a[1] >> shift) as u32)
+    } else {
+        None
+    }
 }
 
 /// Whether an address is an IPv4-mapped one.
@@ -196,6 +236,17 @@ mod tests {
                 assert_eq!(t.inverse().inverse(), t);
             }
         }
+    }
+
+    #[test]
+    fn a_slot_is_the_same_without_a_tuple() {
+        for a in 0..=255 {
+            let t = tuple(a, 7);
+            let [src, dst] = [t.src, t.dst].map(|a| unmapped(&a).expect("it is IPv4"));
+            let slot = bloom_slot_v4(src, dst, t.sport, t.dport, t.proto);
+            assert_eq!(slot, t.bloom_slot());
+        }
+        assert_eq!(unmapped(&from_bytes([0xfd; 16])), None);
     }
 
     #[test]

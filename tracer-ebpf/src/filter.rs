@@ -51,7 +51,7 @@ pub(crate) struct Fragment {
 }
 
 /// The TCP flags that tell who opened a connection.
-const SYN: u32 = 0x02;
+pub(crate) const SYN: u32 = 0x02;
 const ACK: u32 = 0x10;
 /// No packet is at hand. A number and no `Option`: half of one may be left
 /// unset in a register, which the verifier does not let pass.

@@ -1,9 +1,9 @@
 //! tracer's eBPF programs. Maps and the panic handler live here; `probes` holds
 //! one file per family of attach points.
 //!
-//! No program alters a packet, and every tc program hands on. A miss costs one
-//! parse, one array look-up and a few comparisons: room in the ring buffer is
-//! reserved only after a match.
+//! No program alters a packet, and every tc program hands on. A miss costs a
+//! look at the headers, two array look-ups and a few comparisons (`quick`): room
+//! in the ring buffer is reserved only after a match.
 #![cfg_attr(target_arch = "bpf", no_std)]
 #![cfg_attr(target_arch = "bpf", no_main)]
 #![allow(
@@ -23,6 +23,7 @@ mod emit;
 mod filter;
 mod parse;
 mod probes;
+mod quick;
 mod skb;
 
 use aya_ebpf::{

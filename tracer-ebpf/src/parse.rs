@@ -38,7 +38,7 @@ pub(crate) struct Scratch {
     /// The outer headers, where [`event::flag::TUNNEL`] is set.
     pub(crate) tunnel: Tunnel,
     /// A kernel pointer on its way from a register to a plain number.
-    pub(crate) pointer: u64,
+    pointer: u64,
     /// A conntrack entry's tuples, original and reply.
     pub(crate) ct: [Tuple; 2],
     /// The other direction of a tuple that is being tagged.
@@ -95,10 +95,10 @@ macro_rules! kept {
 }
 
 /// Ethertypes (IEEE 802 numbers).
-const ETH_P_IP: u16 = 0x0800;
-const ETH_P_IPV6: u16 = 0x86dd;
-const ETH_P_8021Q: u16 = 0x8100;
-const ETH_P_8021AD: u16 = 0x88a8;
+pub(crate) const ETH_P_IP: u16 = 0x0800;
+pub(crate) const ETH_P_IPV6: u16 = 0x86dd;
+pub(crate) const ETH_P_8021Q: u16 = 0x8100;
+pub(crate) const ETH_P_8021AD: u16 = 0x88a8;
 
 impl Scratch {
     /// This CPU's area.
@@ -108,6 +108,19 @@ impl Scratch {
         // SAFETY: the map's value, not used by anything that can interrupt
         // this context on this CPU.
         unsafe { p.as_mut() }
+    }
+
+    /// The context of a tc program is the kernel's `sk_buff` itself. Its address
+    /// as a plain number has to pass through memory, for the verifier allows no
+    /// arithmetic on a context pointer.
+    #[inline(always)]
+    pub(crate) fn address(&mut self, ctx: *mut aya_ebpf::bindings::__sk_buff) -> u64 {
+        // SAFETY: a field of our scratch area; volatile, so that the compiler
+        // does not shortcut the round trip.
+        unsafe {
+            core::ptr::write_volatile((&raw mut self.pointer).cast(), ctx);
+            core::ptr::read_volatile(&raw const self.pointer)
+        }
     }
 
     /// Copies a packet's start as tc sees it, link-layer header included.
@@ -510,7 +523,7 @@ impl Scratch {
 }
 
 #[inline(always)]
-fn is_vxlan_port(port: u16) -> bool {
+pub(crate) fn is_vxlan_port(port: u16) -> bool {
     for i in 0..8 {
         // SAFETY: CONFIG is a static, i is within the array.
         if port == unsafe { core::ptr::read_volatile(&raw const CONFIG.vxlan_ports[i]) } {

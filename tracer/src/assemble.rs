@@ -5,6 +5,7 @@
 //! [`Assembler::tick`]. Memory is bounded by [`Limits`]; what a bound costs is
 //! counted in [`Assembler::losses`].
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -44,6 +45,8 @@ pub struct Limits {
     pub flows: usize,
     /// Packets per flow that more may be seen of.
     pub open_packets: usize,
+    /// The same of all flows together.
+    pub all_open: usize,
     /// Steps of one packet.
     pub steps: u32,
     /// Quiet time after which a flow is forgotten, in nanoseconds.
@@ -55,6 +58,7 @@ impl Default for Limits {
         Self {
             flows: 16_384,
             open_packets: 512,
+            all_open: 32_768,
             steps: 512,
             idle: 180_000_000_000,
         }
@@ -79,10 +83,26 @@ struct Core {
     held: FxHashMap<u64, Vec<conntrack::Held>>,
     /// Encapsulations that wait for their ports.
     encaps: Vec<(u64, Slot, u64)>,
+    /// Packets in order of opening, those let go meanwhile included.
+    opened: VecDeque<(Slot, u64)>,
     packets: u64,
     flows: u64,
     losses: Losses,
     parts: Vec<Part>,
+}
+
+impl Core {
+    /// Forgets a flow's oldest packet.
+    fn let_go(&mut self, flow: &mut Flow, now: u64) {
+        // A young packet that did not end may still be on its way.
+        const YOUNG: u64 = 10_000_000;
+        if let Some(old) = flow.forget_oldest()
+            && !old.done
+            && now.saturating_sub(old.last_ts) < YOUNG
+        {
+            self.losses.user_space += 1;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +124,7 @@ impl Assembler {
                 skbs: FxHashMap::default(),
                 held: FxHashMap::default(),
                 encaps: Vec::new(),
+                opened: VecDeque::new(),
                 packets: 0,
                 flows: 0,
                 losses: Losses::default(),
@@ -173,6 +194,16 @@ impl Assembler {
             out,
         };
         ctx.take(&at, body);
+        while self.core.opened.len() > self.core.limits.all_open.max(1) {
+            let Some((slot, id)) = self.core.opened.pop_front() else {
+                break;
+            };
+            let flow = self.table.get(slot);
+            // The slot may be another flow's by now; ids are never used again.
+            if flow.open.front().is_some_and(|open| open.id == id) {
+                self.core.let_go(flow, ts);
+            }
+        }
     }
 
     /// Tells that it is `now_ns`: what waited in vain is let go.
@@ -348,6 +379,7 @@ impl Context<'_> {
         }
         self.core.packets += 1;
         let id = self.core.packets;
+        self.core.opened.push_back((self.slot, id));
         self.flow.open(Open {
             id,
             first: *packet,
@@ -367,15 +399,8 @@ impl Context<'_> {
     }
 
     fn make_room(&mut self, now: u64) {
-        // A young packet that did not end may still be on its way.
-        const YOUNG: u64 = 10_000_000;
         while self.flow.open.len() >= self.core.limits.open_packets.max(1) {
-            if let Some(old) = self.flow.forget_oldest()
-                && !old.done
-                && now.saturating_sub(old.last_ts) < YOUNG
-            {
-                self.core.losses.user_space += 1;
-            }
+            self.core.let_go(self.flow, now);
         }
         if self.core.skbs.len() > self.core.limits.flows.max(1024) * 4 {
             self.core

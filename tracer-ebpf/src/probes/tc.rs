@@ -16,7 +16,7 @@ use crate::{
     emit, filter,
     parse::{Context, Scratch},
     probes::conntrack,
-    skb,
+    quick, skb,
 };
 
 /// tc ingress of an interface with a link-layer header.
@@ -53,24 +53,14 @@ fn tracer_empty(_ctx: TcContext) -> i32 {
     TC_ACT_UNSPEC
 }
 
-/// The context of a tc program is the kernel's `sk_buff` itself. Its address as
-/// a plain number has to pass through memory, for the verifier allows no
-/// arithmetic on a context pointer.
-#[inline(always)]
-fn address(scratch: &mut Scratch, ctx: *mut __sk_buff) -> u64 {
-    // SAFETY: a field of our scratch area; volatile, so that the compiler
-    // does not shortcut the round trip.
-    unsafe {
-        core::ptr::write_volatile((&raw mut scratch.pointer).cast::<*mut __sk_buff>(), ctx);
-        core::ptr::read_volatile(&raw const scratch.pointer)
-    }
-}
-
 #[inline(always)]
 fn observe(ctx: *mut __sk_buff, ingress: bool, link: bool) {
     let Some(scratch) = Scratch::get(Context::Tc) else {
         return;
     };
+    if quick::is_miss(ctx, scratch, ingress, link) {
+        return;
+    }
     // SAFETY: the verifier checks context accesses.
     let len = unsafe { (*ctx).len };
     if !scratch.load_skb(ctx, len) {
@@ -79,7 +69,7 @@ fn observe(ctx: *mut __sk_buff, ingress: bool, link: bool) {
     if !scratch.parse(link) {
         return;
     }
-    let sk_buff = address(scratch, ctx);
+    let sk_buff = scratch.address(ctx);
     if let Some(tag) = follow(scratch, sk_buff, ingress) {
         let _ = report(ctx, scratch, sk_buff, tag, ingress);
     }
@@ -127,9 +117,10 @@ fn follow(scratch: &mut Scratch, sk_buff: u64, ingress: bool) -> Option<Tag> {
         scratch.finish();
         return Some(tag);
     }
-    if !ingress && skb::has_flag(switch::CT_FROM_TC) {
+    if !ingress && !scratch.has(flag::TUNNEL) && skb::has_flag(switch::CT_FROM_TC) {
         // Without conntrack hooks the entry that the packet carries is the
-        // only link to the tuple a local process used.
+        // only link to the tuple a local process used. A tunnel's packet carries
+        // the tunnel's entry (`skb_scrub_packet`), not that of what is inside.
         let tag = conntrack::carried_new(sk_buff, &mut scratch.ct[0], &mut scratch.inverse)?;
         filter::set_tag(&scratch.packet.tuple, tag, &mut scratch.inverse);
         scratch.finish();

@@ -128,6 +128,8 @@ pub(super) struct Entry {
 /// One flow.
 #[derive(Debug)]
 pub(super) struct Flow {
+    /// Which flow of the table's this is, from 1.
+    pub(super) made: u64,
     /// From 1, given at the first packet.
     pub(super) number: Option<u64>,
     /// The kernel side's ids for it.
@@ -153,6 +155,7 @@ pub(super) struct Flow {
 impl Flow {
     pub(super) fn new() -> Self {
         Self {
+            made: 0,
             number: None,
             ids: Vec::new(),
             tuple: None,
@@ -241,7 +244,13 @@ impl Flow {
     /// Forgets the oldest packet.
     pub(super) fn forget_oldest(&mut self) -> Option<Open> {
         self.marks.pop_front();
-        self.open.pop_front()
+        let oldest = self.open.pop_front();
+        if self.open.is_empty() {
+            // A quiet flow may stay for long; its room for packets need not.
+            self.open = VecDeque::new();
+            self.marks = VecDeque::new();
+        }
+        oldest
     }
 }
 

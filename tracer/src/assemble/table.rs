@@ -15,6 +15,15 @@ const TIE_AGE: u64 = 2_000_000_000;
 /// Place of a flow.
 pub(super) type Slot = u32;
 
+/// What conntrack says of addresses.
+#[derive(Clone, Copy, Debug)]
+struct Tie {
+    slot: Slot,
+    /// The flow that was there: another may be by now.
+    made: u64,
+    since: u64,
+}
+
 /// All flows.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -24,8 +33,9 @@ pub(super) struct Table {
     free: Vec<Slot>,
     /// In order of making.
     order: VecDeque<Slot>,
+    made: u64,
     /// Addresses that conntrack says belong to a flow, and since when.
-    ties: FxHashMap<Tuple, (Slot, u64)>,
+    ties: FxHashMap<Tuple, Tie>,
 }
 
 impl Table {
@@ -36,6 +46,7 @@ impl Table {
             slots: Vec::new(),
             free: Vec::new(),
             order: VecDeque::new(),
+            made: 0,
             ties: FxHashMap::default(),
         }
     }
@@ -51,14 +62,14 @@ impl Table {
             return self.renew(slot, event, evicted);
         }
         let tuple = request_tuple(event);
-        let tied = tuple
-            .and_then(|t| self.ties.get(&t))
-            .filter(|(slot, since)| {
-                event.ts.saturating_sub(*since) < TIE_AGE
-                    && self.slots[*slot as usize].tuple != tuple
-            });
-        let slot = if let Some((slot, _)) = tied {
-            *slot
+        let tied = tuple.and_then(|t| self.ties.get(&t)).filter(|tie| {
+            let flow = &self.slots[tie.slot as usize];
+            event.ts.saturating_sub(tie.since) < TIE_AGE
+                && flow.made == tie.made
+                && flow.tuple != tuple
+        });
+        let slot = if let Some(tie) = tied {
+            tie.slot
         } else {
             self.make(tuple, evicted)
         };
@@ -92,10 +103,13 @@ impl Table {
         if self.order.len() >= self.limit
             && let Some(oldest) = self.oldest()
         {
-            self.remove(oldest);
+            let slot = self.order.remove(oldest);
+            self.clear(slot);
             *evicted += 1;
         }
         let mut flow = Flow::new();
+        self.made += 1;
+        flow.made = self.made;
         flow.tuple = tuple;
         let slot = self.free.pop().unwrap_or(self.slots.len() as Slot);
         if slot as usize == self.slots.len() {
@@ -107,40 +121,49 @@ impl Table {
         slot
     }
 
-    /// The flow that was quiet for longest among the oldest few.
-    fn oldest(&self) -> Option<Slot> {
-        self.order
-            .iter()
-            .take(16)
-            .min_by_key(|s| self.slots[**s as usize].last_ts)
-            .copied()
+    /// Place in `order` of the flow that was quiet for longest among the oldest
+    /// few.
+    fn oldest(&self) -> Option<usize> {
+        let few = self.order.iter().take(16).enumerate();
+        few.min_by_key(|(_, s)| self.slots[**s as usize].last_ts)
+            .map(|(at, _)| at)
     }
 
-    fn remove(&mut self, slot: Slot) {
+    /// Frees the slot of a flow that is no longer in `order`.
+    fn clear(&mut self, slot: Option<Slot>) {
+        let Some(slot) = slot else { return };
         let flow = std::mem::replace(&mut self.slots[slot as usize], Flow::new());
         for id in flow.ids {
             self.by_id.remove(&id);
         }
-        self.order.retain(|s| *s != slot);
-        self.ties.retain(|_, (s, _)| *s != slot);
         self.free.push(slot);
     }
 
     /// Notes that conntrack gives these addresses to the flow.
     pub(super) fn tie(&mut self, slot: Slot, tuples: [Tuple; 2], ts: u64) {
+        let tie = Tie {
+            slot,
+            made: self.slots[slot as usize].made,
+            since: ts,
+        };
         for t in tuples {
-            self.ties.insert(t, (slot, ts));
+            self.ties.insert(t, tie);
         }
     }
 
     /// Forgets flows that were quiet for `idle`, and ties that are too old.
     pub(super) fn sweep(&mut self, now: u64, idle: u64) {
         self.ties
-            .retain(|_, (_, since)| now.saturating_sub(*since) < TIE_AGE);
+            .retain(|_, tie| now.saturating_sub(tie.since) < TIE_AGE);
         let quiet = |s: &Slot| now.saturating_sub(self.slots[*s as usize].last_ts) > idle;
         let old: Vec<Slot> = self.order.iter().copied().filter(quiet).collect();
+        if !old.is_empty() {
+            let slots = &self.slots;
+            self.order
+                .retain(|s| now.saturating_sub(slots[*s as usize].last_ts) <= idle);
+        }
         for slot in old {
-            self.remove(slot);
+            self.clear(Some(slot));
         }
     }
 }

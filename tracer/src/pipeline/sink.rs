@@ -13,8 +13,9 @@ use super::Job;
 /// Packets that `-o json` and the verdict can refer to; beyond that the oldest
 /// are forgotten, and counted.
 const JSON_PACKETS: usize = 250_000;
-/// Packets that text output keeps for the verdict.
-const TEXT_PACKETS: usize = 20_000;
+/// Packets that text output keeps for the verdict. Those that were delivered go
+/// first, so what went wrong long ago is still known.
+const TEXT_PACKETS: usize = 5_000;
 
 /// The outputs of one run.
 pub(super) struct Sink {

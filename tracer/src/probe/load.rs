@@ -6,7 +6,7 @@ use std::path::Path;
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf, StackTraceMap};
 use aya::programs::{KProbe, RawTracePoint, SchedClassifier};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use tracer_common::config::{Config, Counter, FilterRule, NONE, flag};
+use tracer_common::config::{Config, Counter, FilterRule, Glance, NONE, flag};
 use tracer_common::tuple::{Tag, Tuple};
 use tracer_common::{MAX_FILTER_RULES, map};
 
@@ -116,6 +116,10 @@ fn config(
     config.n_rules = options.rules.len() as u32;
     if options.rules.len() > MAX_FILTER_RULES as usize {
         return Err(ProbeError::TooManyRules(options.rules.len()));
+    }
+    for glance in options.rules.iter().filter_map(Glance::of) {
+        config.glances[config.n_glances as usize] = glance;
+        config.n_glances += 1;
     }
     let ports = &mut config.vxlan_ports[2..];
     if options.vxlan_ports.len() > ports.len() {

@@ -32,6 +32,22 @@ fn packets_that_ended_are_let_go_for_nothing() {
 }
 
 #[test]
+fn open_packets_of_all_flows_are_bounded_and_counted() {
+    let mut b = Bench::with(Limits {
+        all_open: 4,
+        ..Limits::default()
+    });
+    for n in 0..10 {
+        b.flow = 1 + u64::from(n % 5);
+        b.skb += 1;
+        let mut packet = plain(PA, 1000 + n * 10, 1, 10);
+        packet.sport += n as u16 % 5;
+        b.seen(IN, packet);
+    }
+    assert_eq!((b.asm.packets(), b.asm.losses().user_space), (10, 6));
+}
+
+#[test]
 fn flows_are_bounded_and_counted() {
     let mut b = Bench::with(Limits {
         flows: 3,
