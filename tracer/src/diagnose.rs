@@ -145,9 +145,13 @@ fn verdict(trace: &Trace, found: &[Found]) -> Verdict {
     let healthy = found
         .first()
         .is_some_and(|f| f.finding.severity != Severity::Fault);
+    // Unless it tells why the transfer crawls.
+    let slow = found
+        .first()
+        .is_some_and(|f| f.finding.code == "rate-limited");
     let arrived = found
         .iter()
-        .find(|f| healthy && f.finding.code == "delivered");
+        .find(|f| healthy && !slow && f.finding.code == "delivered");
     let mut verdict = arrived
         .or(found.first())
         .map_or_else(|| nothing(trace), verdict_of);

@@ -253,7 +253,8 @@ impl Inventory {
     /// Service with this address.
     pub fn services_at(&self, addr: IpAddr, port: Option<u16>) -> Vec<(&Service, &ServicePort)> {
         let addr = addr.to_canonical();
-        let is_node = self.node_addrs.contains_key(&addr);
+        // Node ports answer on a node's loopback, too, where route_localnet lets them.
+        let is_node = addr.is_loopback() || self.node_addrs.contains_key(&addr);
         let mut found = Vec::new();
         for service in &self.services {
             let own = service.cluster_ips.contains(&addr) || service.other_ips.contains(&addr);

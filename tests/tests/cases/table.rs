@@ -241,7 +241,8 @@ cases! {
     c40_fragments_dropped {
         fault: "fragments-dropped", traffic: traffic::ask_for_large_answer,
         follow: LARGE_ANSWER, works: Some(traffic::small_answer_works),
-        code: "fragments-lost", words: &["fragment"],
+        // Every fragment is lost before it reaches a node, so none is seen and none may be spoken of.
+        code: "no-reply", nodes: &["worker"], words: &["no answer", "eth0"],
     }
     c40b_later_fragments_dropped {
         fault: "later-fragments-dropped", traffic: traffic::ask_for_large_answer,

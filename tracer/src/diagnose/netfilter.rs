@@ -201,7 +201,12 @@ impl Walk<'_> {
             s.kind == StepKind::Ingress && s.tunnel.is_none() && s.role != Some(Role::PodEth0)
         });
         let mut packet = as_packet(first, end);
-        packet.iif = Some(entered.map_or_else(|| "".into(), |s| Arc::clone(&s.iface)));
+        // Where no interface was watched on the way in, the drop itself names it.
+        let by_hook = matches!(stop.hook(), Some("PREROUTING" | "INPUT" | "FORWARD"));
+        let iif = entered
+            .map(|s| &s.iface)
+            .or(Some(&end.iface).filter(|i| by_hook && !i.is_empty()));
+        packet.iif = Some(iif.map_or_else(|| "".into(), Arc::clone));
         let known = if stop.opens() || stop.packet.summary == "SYN" {
             CtState::New
         } else {
@@ -217,7 +222,7 @@ impl Walk<'_> {
             packet.ct.state = Some(state);
             self.through(
                 packet,
-                entered.is_some(),
+                iif.is_some(),
                 (end, first),
                 state == CtState::Invalid,
             )

@@ -65,22 +65,15 @@ pub(super) fn tried(trace: &Trace, p: &Packet) -> String {
 /// Whether the packet came when both sides had said all they had to say: a
 /// FIN or acknowledgement sent again after its receiver had closed, and the
 /// reset that answers it.
-pub(super) fn tail(trace: &Trace, p: &Packet) -> bool {
-    let closed = trace
-        .flows
-        .iter()
-        .any(|f| f.id == p.flow && f.state == "closed");
-    let Some(first) = p.steps.first().filter(|_| closed) else {
+pub(super) fn tail(flow: &Flow, tries: &[&Packet], p: &Packet) -> bool {
+    let Some(first) = p.steps.first().filter(|_| flow.state == "closed") else {
         return false;
     };
     let Some(tcp) = &first.tcp else { return false };
     let nothing_said = first.payload == 0 && !tcp.flags.contains('S');
     let again = p.attempt > 1 || !tcp.flags.contains('F');
-    nothing_said && again
-        || p.attempt > 1
-            && tries(trace, p)
-                .iter()
-                .any(|q| q.outcome == Outcome::Delivered)
+    let arrived = tries.iter().any(|q| q.outcome == Outcome::Delivered);
+    nothing_said && again || p.attempt > 1 && arrived
 }
 
 /// Where a packet was last seen at an interface.
@@ -107,7 +100,23 @@ pub(super) fn evidence(p: &Packet, s: &Step) -> String {
         StepKind::Reject | StepKind::FragmentNeeded => "was answered instead of going on",
         _ => "was seen",
     };
-    let mut text = format!("packet {} ({}) {what}{place}", p.id, p.summary);
+    let (src, dst) = (address(&s.src), address(&s.dst));
+    let mut text = format!(
+        "packet {} ({}) {what}{place}, {src} > {dst}",
+        p.id, p.summary
+    );
+    if let Some(tunnel) = &s.tunnel {
+        let port = |p: Option<u16>| p.map_or_else(String::new, |p| format!(":{p}"));
+        let _ = write!(
+            text,
+            ", in {} {}{} > {}{}",
+            tunnel.kind,
+            tunnel.src,
+            port(tunnel.sport),
+            tunnel.dst,
+            port(tunnel.dport)
+        );
+    }
     if let Some(drop) = &s.drop {
         if let Some(reason) = &drop.reason {
             let _ = write!(text, ", reason {reason}");

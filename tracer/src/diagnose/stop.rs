@@ -1,5 +1,7 @@
 //! Where packets stopped: the places that a verdict has to explain.
 
+use std::collections::BTreeMap;
+
 use super::sentence;
 use crate::trace::outcome::{Watched, left_for};
 use crate::trace::{Direction, Flow, Outcome, Packet, Step, StepKind, Trace};
@@ -135,79 +137,136 @@ fn no_news(tries: &[&Packet], step: &Step) -> bool {
 /// All stops of a trace, in order of time.
 pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
     let watched = Watched::new(&trace.header.nodes);
+    let mut packets: BTreeMap<u64, Vec<&Packet>> = BTreeMap::new();
+    for packet in &trace.packets {
+        packets.entry(packet.flow).or_default().push(packet);
+    }
     let mut found: Vec<Stop<'_>> = Vec::new();
     for flow in &trace.flows {
-        let of_it: Vec<&Packet> = trace.packets.iter().filter(|p| p.flow == flow.id).collect();
-        let roots = of_it.iter().filter(|p| {
-            p.retransmits.is_none_or(|r| {
-                // What it retransmits may have been let go.
-                r == p.id || !of_it.iter().any(|q| q.id == r)
-            })
-        });
-        for root in roots {
-            let tries: Vec<&Packet> = of_it
+        let Some(of_it) = packets.get(&flow.id) else {
+            continue;
+        };
+        // What a packet retransmits may have been let go, so it is a root by name only.
+        let mut tries: BTreeMap<u64, Vec<&Packet>> = BTreeMap::new();
+        for packet in of_it {
+            let root = packet.retransmits.unwrap_or(packet.id);
+            tries.entry(root).or_default().push(packet);
+        }
+        let of = Of {
+            flow,
+            answers: of_it
                 .iter()
                 .copied()
-                .filter(|p| p.id == root.id || p.retransmits == Some(root.id))
-                .collect();
-            found.extend(stop(trace, flow, &of_it, &tries, &watched, now));
-        }
+                .filter(|p| p.direction == Direction::Reply)
+                .collect(),
+            watched: &watched,
+            now,
+        };
+        found.extend(tries.values().filter_map(|tries| of.stop(tries)));
     }
     found.sort_by_key(|s| s.place().map_or(0, |p| p.ts));
     found
 }
 
-fn stop<'a>(
-    trace: &'a Trace,
+/// A flow whose packets are looked at.
+struct Of<'a, 'b> {
     flow: &'a Flow,
-    of_it: &[&'a Packet],
-    tries: &[&'a Packet],
-    watched: &Watched,
+    answers: Vec<&'a Packet>,
+    watched: &'b Watched,
     now: Option<u64>,
-) -> Option<Stop<'a>> {
-    let of = |packet: &'a Packet| -> Option<Stop<'a>> {
-        if sentence::tail(trace, packet) || is_redirect(packet) {
+}
+
+impl<'a> Of<'a, '_> {
+    /// The stop of a packet that was tried so often, if it did stop.
+    fn stop(&self, tries: &[&'a Packet]) -> Option<Stop<'a>> {
+        let candidates = tries.iter().filter_map(|p| self.ended(p, tries));
+        candidates.min_by_key(|s| (s.made_good, s.how, s.packet.id))
+    }
+
+    fn ended(&self, packet: &'a Packet, tries: &[&'a Packet]) -> Option<Stop<'a>> {
+        if packet.outcome == Outcome::Delivered && !self.unanswered(packet)
+            || sentence::tail(self.flow, tries, packet)
+            || is_redirect(packet)
+        {
             return None;
         }
-        let last = sentence::last_seen(packet);
-        let made_good = tries
-            .iter()
-            .any(|q| q.id > packet.id && q.outcome == Outcome::Delivered);
-        let make = |how, end| {
-            Some(Stop {
-                flow,
-                packet,
-                how,
-                last,
-                end,
-                made_good,
-            })
-        };
         let steps = || packet.steps.iter();
         let freed = steps().rev().find(|s| s.kind == StepKind::Drop);
         let answer =
             steps().find(|s| matches!(s.kind, StepKind::Reject | StepKind::FragmentNeeded));
-        match packet.outcome {
-            Outcome::Dropped if freed.is_some_and(|s| no_news(tries, s)) => None,
-            Outcome::Dropped => make(How::Dropped, freed),
+        let last = sentence::last_seen(packet);
+        let (how, end) = match packet.outcome {
+            Outcome::Dropped if freed.is_some_and(|s| no_news(tries, s)) => return None,
+            Outcome::Dropped => (How::Dropped, freed),
             // The drop that goes with the answer often says more.
             Outcome::Rejected => {
                 let named = |s: &&Step| s.drop.as_ref().is_some_and(|d| d.hook.is_some());
-                make(How::Rejected, answer.filter(named).or(freed).or(answer))
+                let end = freed.filter(named).or(answer.filter(named));
+                (How::Rejected, end.or(freed).or(answer))
             }
-            Outcome::Lost => last
-                .filter(|s| left_for(s, watched).is_some())
-                .and_then(|_| make(How::Lost, None)),
-            Outcome::Pending => missed(flow, packet, of_it, tries, now)
-                .then(|| make(How::Vanished, None))
-                .flatten(),
-            Outcome::Delivered => unanswered(flow, packet, of_it, now)
-                .then(|| make(How::Unanswered, None))
-                .flatten(),
+            Outcome::Lost if last.is_some_and(|s| left_for(s, self.watched).is_some()) => {
+                (How::Lost, None)
+            }
+            Outcome::Pending if self.missed(packet, tries) => (How::Vanished, None),
+            Outcome::Delivered => (How::Unanswered, None),
+            Outcome::Lost | Outcome::Pending => return None,
+        };
+        let later = |q: &Packet| q.id > packet.id && q.outcome == Outcome::Delivered;
+        Some(Stop {
+            flow: self.flow,
+            packet,
+            how,
+            last,
+            end,
+            made_good: how != How::Unanswered && tries.iter().any(|q| later(q)),
+        })
+    }
+
+    fn waited(&self, packet: &Packet) -> bool {
+        let sent = packet.steps.last().map_or(0, |s| s.ts);
+        self.now
+            .is_none_or(|now| now.saturating_sub(sent) >= PATIENCE)
+    }
+
+    /// Whether a packet that was not seen to arrive should have been by now.
+    fn missed(&self, packet: &Packet, tries: &[&Packet]) -> bool {
+        let Some(first) = packet.steps.first() else {
+            return false;
+        };
+        let error = first.icmp.is_some() && first.proto != self.flow.proto;
+        if error || !self.waited(packet) {
+            return false;
         }
-    };
-    let candidates = tries.iter().filter_map(|p| of(p));
-    candidates.min_by_key(|s| (s.made_good, s.how, s.packet.id))
+        let open = matches!(&*self.flow.state, "established" | "closed" | "reset");
+        let lost = |p: &Packet| matches!(p.outcome, Outcome::Dropped | Outcome::Lost);
+        match &first.tcp {
+            Some(tcp) if tcp.flags.contains('S') => !open,
+            Some(_) => first.payload > 0 && tries.len() > 1,
+            None if is_fragment(packet) => {
+                !self.answers.iter().any(|p| p.outcome == Outcome::Delivered)
+            }
+            None => packet.direction == Direction::Request && self.answers.iter().all(|p| lost(p)),
+        }
+    }
+
+    /// Whether a request that arrived should have been answered by now.
+    fn unanswered(&self, packet: &Packet) -> bool {
+        let Some(first) = packet.steps.first() else {
+            return false;
+        };
+        let opens = first.tcp.as_ref().is_none_or(|tcp| tcp.flags == "S");
+        packet.direction == Direction::Request
+            && opens
+            && self.flow.state == "unanswered"
+            && self.waited(packet)
+            && self.answers.is_empty()
+    }
+}
+
+/// Whether it is a part of a datagram, by its first step.
+pub(super) fn is_fragment(p: &Packet) -> bool {
+    let first = p.steps.first().and_then(|s| s.ip.as_ref());
+    first.is_some_and(|ip| ip.more_fragments || ip.frag_offset.is_some())
 }
 
 /// A redirect that the node sends and its NAT then drops is no packet of ours.
@@ -217,50 +276,4 @@ fn is_redirect(packet: &Packet) -> bool {
         s.icmp
             .is_some_and(|i| i.kind == if s.proto == "icmpv6" { 137 } else { 5 })
     })
-}
-
-fn waited(packet: &Packet, now: Option<u64>) -> bool {
-    let sent = packet.steps.last().map_or(0, |s| s.ts);
-    now.is_none_or(|now| now.saturating_sub(sent) >= PATIENCE)
-}
-
-/// Whether a packet that was not seen to arrive should have been by now.
-fn missed(
-    flow: &Flow,
-    packet: &Packet,
-    of_it: &[&Packet],
-    tries: &[&Packet],
-    now: Option<u64>,
-) -> bool {
-    let Some(first) = packet.steps.first() else {
-        return false;
-    };
-    if !waited(packet, now) || first.icmp.is_some() && first.proto != flow.proto {
-        return false;
-    }
-    let open = matches!(&*flow.state, "established" | "closed" | "reset");
-    match &first.tcp {
-        Some(tcp) if tcp.flags.contains('S') => !open,
-        Some(_) => first.payload > 0 && tries.len() > 1,
-        None => packet.direction == Direction::Request && !answered(of_it),
-    }
-}
-
-fn answered(of_it: &[&Packet]) -> bool {
-    of_it.iter().any(|p| {
-        p.direction == Direction::Reply && !matches!(p.outcome, Outcome::Dropped | Outcome::Lost)
-    })
-}
-
-/// Whether a request that arrived should have been answered by now.
-fn unanswered(flow: &Flow, packet: &Packet, of_it: &[&Packet], now: Option<u64>) -> bool {
-    let Some(first) = packet.steps.first() else {
-        return false;
-    };
-    let opens = first.tcp.as_ref().is_none_or(|tcp| tcp.flags == "S");
-    packet.direction == Direction::Request
-        && opens
-        && flow.state == "unanswered"
-        && waited(packet, now)
-        && !of_it.iter().any(|p| p.direction == Direction::Reply)
 }

@@ -54,6 +54,22 @@ pub(super) fn rules(request: &Request) -> Result<Vec<FilterRule>, TargetError> {
             });
         }
     }
+    // A node port on the loopback: no interface sees the packet before it is
+    // translated, and it may be dropped right then.
+    for (backend, port) in request.backends.iter().flatten() {
+        for dst in request.dst.iter().filter(|d| d.is_loopback()) {
+            if dst.is_ipv6() == backend.is_ipv6() {
+                rules.push(FilterRule {
+                    src: to_addr(*dst),
+                    dst: to_addr(*backend),
+                    dport: *port,
+                    proto: request.proto.unwrap_or(0),
+                    given: HAS_SRC + HAS_DST,
+                    pad: 0,
+                });
+            }
+        }
+    }
     match rules.len() {
         0 => Err(TargetError::Family {
             src: join(&request.src),

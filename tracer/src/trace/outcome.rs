@@ -106,7 +106,13 @@ fn arrived(step: &Step, after: &[Step], watched: &Watched) -> bool {
         | (StepKind::Egress, Some(Role::PodVeth))
         | (StepKind::Ingress, Some(Role::PodEth0)) => true,
         (StepKind::Ingress, _) => {
+            // A part of a datagram is put together first, if the rest comes.
+            let part = step
+                .ip
+                .as_ref()
+                .is_some_and(|ip| ip.more_fragments || ip.frag_offset.is_some());
             step.tunnel.is_none()
+                && !part
                 && !rewritten
                 && watched.node(step.dst.addr).is_some_and(|n| *n == step.node)
         }

@@ -43,7 +43,7 @@ impl Rule for ConntrackFull {
             return None;
         }
         let cause = format!(
-            "the conntrack table of {} is full ({count} of {max} entries), so no new connection gets through",
+            "the conntrack table of {} is full ({count} entries, nf_conntrack_max is {max}), so no new connection gets through",
             stop.node()
         );
         tale(case, stop, PAGE.code, &cause)

@@ -30,7 +30,7 @@ impl Rule for ForwardPolicy {
             return None;
         }
         let cause = format!(
-            "no rule accepted it, and the default policy of {}/FORWARD is DROP",
+            "no rule accepted it, and the default is policy DROP of {}/FORWARD",
             judged.decision.table
         );
         let mut told = tale(case, stop, PAGE.code, &cause);

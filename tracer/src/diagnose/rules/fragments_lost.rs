@@ -1,9 +1,8 @@
 //! `fragments-lost`: some fragments of a datagram did not come.
 
 use super::tell::tale;
-use crate::diagnose::stop::{How, Stop};
-use crate::diagnose::{Case, Found, Page, Rule, sentence};
-use crate::trace::{Outcome, Packet};
+use crate::diagnose::stop::{How, Stop, is_fragment};
+use crate::diagnose::{Case, Found, Page, Rule};
 
 pub(super) struct FragmentsLost;
 
@@ -19,11 +18,6 @@ static PAGE: Page = Page {
     ],
 };
 
-fn is_fragment(p: &Packet) -> bool {
-    let first = p.steps.first().and_then(|s| s.ip.as_ref());
-    first.is_some_and(|ip| ip.more_fragments || ip.frag_offset.is_some())
-}
-
 impl Rule for FragmentsLost {
     fn page(&self) -> &'static Page {
         &PAGE
@@ -36,31 +30,6 @@ impl Rule for FragmentsLost {
             return None;
         }
         told(case, stop)
-    }
-
-    fn whole(&self, case: &Case<'_>) -> Option<Found> {
-        let fragment = case.trace.packets.iter().find(|p| {
-            is_fragment(p)
-                && p.outcome == Outcome::Pending
-                && !case.trace.packets.iter().any(|q| {
-                    q.flow == p.flow
-                        && q.direction == p.direction
-                        && q.outcome == Outcome::Delivered
-                })
-        })?;
-        if case.stops.iter().any(|s| s.packet.id == fragment.id) {
-            return None;
-        }
-        let flow = case.trace.flows.iter().find(|f| f.id == fragment.flow)?;
-        let stop = Stop {
-            flow,
-            packet: fragment,
-            how: How::Vanished,
-            last: sentence::last_seen(fragment),
-            end: None,
-            made_good: false,
-        };
-        told(case, &stop)
     }
 }
 

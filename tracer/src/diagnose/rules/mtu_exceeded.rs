@@ -5,7 +5,8 @@ use std::borrow::Cow;
 
 use crate::diagnose::stop::Stop;
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
-use crate::trace::{Finding, Icmp, Outcome, Packet, Severity, Step, StepKind, Trace};
+use crate::rules::route;
+use crate::trace::{Finding, Icmp, Outcome, Packet, Severity, Step, StepKind};
 
 pub(super) struct MtuExceeded;
 
@@ -43,9 +44,18 @@ impl Rule for MtuExceeded {
             .node(&step.node)
             .and_then(|n| n.link(&step.iface))
             .is_some_and(|l| step.len > l.mtu + 14);
-        (told || longer)
-            .then(|| found(case.trace, stop.packet, step))
-            .flatten()
+        if !told && !longer {
+            return None;
+        }
+        // Of the packet and the message about it, the packet is told.
+        let of_flow = case.stops.iter().filter(|s| s.flow.id == stop.flow.id);
+        let too_big = of_flow
+            .filter(|s| s.reason() == Some("PKT_TOO_BIG") && !is_error(s.packet))
+            .find(|_| is_error(stop.packet));
+        match too_big.and_then(|s| Some((s.packet, s.end?))) {
+            Some((packet, end)) => found(case, packet, end),
+            None => found(case, stop.packet, step),
+        }
     }
 
     fn whole(&self, case: &Case<'_>) -> Option<Found> {
@@ -61,7 +71,7 @@ impl Rule for MtuExceeded {
         if case.stops.iter().any(known) {
             return None;
         }
-        found(case.trace, error, error.steps.first()?)
+        found(case, error, error.steps.first()?)
     }
 }
 
@@ -71,13 +81,23 @@ fn is_error(p: &Packet) -> bool {
     first.is_some_and(|i| i.mtu.is_some())
 }
 
-fn found(trace: &Trace, packet: &Packet, step: &Step) -> Option<Found> {
+fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Option<Found> {
+    let trace = case.trace;
     let mtu = packet
         .steps
         .iter()
         .find_map(|s| s.icmp.and_then(|i: Icmp| i.mtu));
-    let limit = mtu.map_or_else(String::new, |m| format!(", which takes {m} bytes"));
     let direct = !is_error(packet);
+    let link = case.node(&step.node).filter(|_| direct).and_then(|n| {
+        let dev = route::lookup(n, step.dst.addr, Some(step.src.addr), None, 0)
+            .route?
+            .dev
+            .clone()?;
+        n.link(&dev)
+    });
+    let mtu = mtu.or(link.map(|l| l.mtu));
+    let dev = link.map_or_else(String::new, |l| format!(" {}", l.name));
+    let limit = mtu.map_or_else(String::new, |m| format!("{dev}, which takes {m} bytes"));
     let reply = if direct { step.reply } else { !step.reply };
     // Path MTU discovery at work: later packets of that direction arrive.
     let adapted = trace.packets.iter().any(|p| {
@@ -107,7 +127,9 @@ fn found(trace: &Trace, packet: &Packet, step: &Step) -> Option<Found> {
         .iter()
         .find(|p| p.flow == packet.flow && is_error(p));
     let message = match told.map(|p| p.outcome) {
-        Some(Outcome::Dropped) => "; the message that tells the sender was dropped",
+        Some(Outcome::Dropped) => {
+            "; the message that tells the sender (fragmentation needed) was dropped"
+        }
         Some(_) => "",
         None if direct => "; the message that tells the sender was not seen",
         None => "",

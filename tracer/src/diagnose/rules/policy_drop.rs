@@ -83,17 +83,16 @@ fn found(case: &Case<'_>, stop: &Stop<'_>, judged: &Judged) -> Found {
         told = told.shows(line);
     }
     let source = |kind: StepKind| stop.packet.steps.iter().find(|s| s.kind == kind);
-    if let Some(dnat) = source(StepKind::Dnat).and_then(|s| s.rewrite.as_ref()) {
-        let (from, to) = (dnat.from.port, dnat.to.port);
-        if !ingress && from != to {
-            told = told.shows(format!(
-                "the policy saw the packet after DNAT, as {}:{}, not as {}:{}; policies have to name the pod's port",
-                dnat.to.addr,
-                to.unwrap_or(0),
-                dnat.from.addr,
-                from.unwrap_or(0)
-            ));
-        }
+    // Seen as a rewrite, or only by the headers at the end.
+    let asked = &stop.packet.steps[0].dst;
+    if !ingress && !dns && (asked.addr, asked.port) != (dst.addr, dst.port) {
+        told = told.shows(format!(
+            "the policy saw the packet after DNAT, as {}:{}, not as {}:{}; policies have to name the pod's port",
+            dst.addr,
+            dst.port.unwrap_or(0),
+            asked.addr,
+            asked.port.unwrap_or(0)
+        ));
     }
     let translated = source(StepKind::Masquerade).or(source(StepKind::Snat));
     if let Some(rewrite) = translated

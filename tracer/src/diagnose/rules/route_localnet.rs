@@ -42,8 +42,10 @@ impl Rule for RouteLocalnet {
         } else {
             format!(" to {dst} after the DNAT")
         };
+        let port = case.trace.header.request["port"].as_u64();
+        let port = port.map_or_else(String::new, |p| format!(":{p}"));
         let cause = format!(
-            "a packet from {src} may not be routed{to} off the loopback (route_localnet is 0), so a NodePort cannot be called on 127.0.0.1"
+            "a packet from {src} may not be routed{to} off the loopback (route_localnet is 0), so a NodePort cannot be called on 127.0.0.1{port}"
         );
         tale(case, stop, PAGE.code, &cause)
             .also(sysctl.map(|v| format!("net.ipv4.conf.all.route_localnet = {v}")))
