@@ -185,7 +185,7 @@ impl Walk<'_> {
         };
         let mut packet = Some(packet);
         for hook in hooks {
-            let way = self.at(hook, packet.take()?)?;
+            let way = self.at(hook, &packet.take()?)?;
             if let Some(judged) = self.denied(hook, &way, true, false) {
                 return Some(judged);
             }
@@ -221,7 +221,7 @@ impl Walk<'_> {
             let mut packet = packet.clone();
             packet.ct.state = Some(state);
             self.through(
-                packet,
+                &packet,
                 iif.is_some(),
                 (end, first),
                 state == CtState::Invalid,
@@ -232,7 +232,7 @@ impl Walk<'_> {
     /// Through all hooks, with the translation that was seen.
     fn through(
         &self,
-        packet: Packet,
+        packet: &Packet,
         from_outside: bool,
         (end, first): (&Step, &Step),
         invalid: bool,
@@ -265,7 +265,7 @@ impl Walk<'_> {
             (false, None) => &[],
         };
         for hook in hooks {
-            let way = self.at(*hook, packet)?;
+            let way = self.at(*hook, &packet)?;
             if let Some(judged) = self.denied(*hook, &way, false, invalid) {
                 return Some(judged);
             }
@@ -288,8 +288,8 @@ impl Walk<'_> {
     }
 
     /// The way through a hook; of several, one that ends there.
-    fn at(&self, hook: Hook, packet: Packet) -> Option<Way> {
-        let mut ways = self.rules.traverse(hook, &packet, self.node).ways;
+    fn at(&self, hook: Hook, packet: &Packet) -> Option<Way> {
+        let mut ways = self.rules.traverse(hook, packet, self.node).ways;
         let denied = ways.iter().position(|w| w.verdict.denies()).unwrap_or(0);
         if denied < ways.len() {
             Some(ways.swap_remove(denied))

@@ -53,8 +53,8 @@ impl Rule for MtuExceeded {
             .filter(|s| s.reason() == Some("PKT_TOO_BIG") && !is_error(s.packet))
             .find(|_| is_error(stop.packet));
         match too_big.and_then(|s| Some((s.packet, s.end?))) {
-            Some((packet, end)) => found(case, packet, end),
-            None => found(case, stop.packet, step),
+            Some((packet, end)) => Some(found(case, packet, end)),
+            None => Some(found(case, stop.packet, step)),
         }
     }
 
@@ -71,7 +71,7 @@ impl Rule for MtuExceeded {
         if case.stops.iter().any(known) {
             return None;
         }
-        found(case, error, error.steps.first()?)
+        Some(found(case, error, error.steps.first()?))
     }
 }
 
@@ -81,7 +81,7 @@ fn is_error(p: &Packet) -> bool {
     first.is_some_and(|i| i.mtu.is_some())
 }
 
-fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Option<Found> {
+fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Found {
     let trace = case.trace;
     let mtu = packet
         .steps
@@ -130,9 +130,8 @@ fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Option<Found> {
         Some(Outcome::Dropped) => {
             "; the message that tells the sender (fragmentation needed) was dropped"
         }
-        Some(_) => "",
         None if direct => "; the message that tells the sender was not seen",
-        None => "",
+        _ => "",
     };
     let after = if adapted {
         "; smaller ones got through"
@@ -150,7 +149,7 @@ fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Option<Found> {
         sentence::on(&step.node, &format!("ip route get {to}")),
         sentence::on(&step.node, "ip -d link | grep -E 'mtu|vxlan'"),
     ];
-    Some(Found {
+    Found {
         ts: step.ts,
         node: (!step.node.is_empty()).then(|| step.node.clone()),
         iface: (!step.iface.is_empty()).then(|| step.iface.clone()),
@@ -166,5 +165,5 @@ fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Option<Found> {
             evidence,
             next,
         },
-    })
+    }
 }

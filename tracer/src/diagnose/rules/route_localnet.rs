@@ -1,4 +1,4 @@
-//! `route-localnet`: a NodePort called on 127.0.0.1.
+//! `route-localnet`: a node port called on 127.0.0.1.
 
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};

@@ -42,15 +42,10 @@ impl Rule for StaleBackend {
             || stop
                 .last
                 .is_none_or(|s| s.tunnel.is_some() || s.kind == StepKind::Ingress);
-        let stale = match listed {
-            Some(true) => gone.is_some() && in_vain,
-            Some(false) => true,
-            None => gone.is_some() && in_vain,
-        };
-        if !stale {
+        if listed != Some(false) && !(gone.is_some() && in_vain) {
             return None;
         }
-        Some(told(case, stop, (addr, port), listed, gone))
+        Some(told(case, stop, (addr, port), listed, gone.as_deref()))
     }
 }
 
@@ -89,7 +84,7 @@ fn told(
     stop: &Stop<'_>,
     (addr, port): (IpAddr, u16),
     listed: Option<bool>,
-    gone: Option<String>,
+    gone: Option<&str>,
 ) -> Found {
     let server = &stop.flow.server;
     let name = sentence::who(server);
@@ -114,9 +109,9 @@ fn told(
     } else {
         "by kube-proxy's rules"
     };
-    let why = match (&gone, listed) {
-        (Some(gone), _) => gone.clone(),
-        _ => format!("the Service has no endpoint {addr}:{port}"),
+    let why = match gone {
+        Some(gone) => gone.to_owned(),
+        None => format!("the Service has no endpoint {addr}:{port}"),
     };
     let cause = format!("{node} sends {name} to {addr}:{port} {by}, but {why}");
     let mut out = tale(case, stop, PAGE.code, &cause);

@@ -174,6 +174,7 @@ impl<'a> Tale<'a, '_> {
     }
 
     /// The finding, as a rule answers.
+    #[allow(clippy::unnecessary_wraps, reason = "the form in which a rule answers")]
     pub(super) fn done(self) -> Option<Found> {
         Some(self.found)
     }
