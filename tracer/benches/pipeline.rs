@@ -177,6 +177,7 @@ fn run(
             findings: Vec::new(),
             losses: Losses::default(),
             state: None,
+            probe: None,
         })?;
         spent += cpu_time().saturating_sub(since);
     }

@@ -4,6 +4,7 @@ pub mod cleanup;
 pub mod doctor;
 pub mod follow;
 pub mod pages;
+pub mod probe;
 pub mod show;
 
 use std::io::{self, IsTerminal, Write};
@@ -26,6 +27,8 @@ const EXIT_CODES: &str = "Exit codes: 0 the flow was seen and no fault was found
 enum Command {
     /// Trace one flow live
     Follow(Box<follow::Args>),
+    /// Connect from the pod itself, by name, by Service and by backend, and trace each
+    Probe(Box<probe::Args>),
     /// Show a recorded trace
     Show(show::Args),
     /// Tell what this kernel and this node let the tool see
@@ -139,6 +142,7 @@ pub fn main() -> ExitCode {
     };
     let outcome = match cli.command {
         Command::Follow(args) => follow::run(&args),
+        Command::Probe(args) => probe::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),

@@ -13,11 +13,13 @@ use crate::trace::{Finding, Severity, Trace, Verdict};
 
 pub use case::Case;
 pub use page::Page;
+pub use probed::locate;
 pub use rules::RULES;
 
 mod case;
 mod netfilter;
 mod page;
+mod probed;
 mod rules;
 mod sentence;
 mod stop;
@@ -92,6 +94,8 @@ fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
     let case = Case::new(trace, now);
     let mut found = explained(&case);
     found.extend(RULES.iter().filter_map(|r| r.whole(&case)));
+    let own = rules::probed::probed(&case, &found);
+    found.extend(own);
     if trace.closing.losses.any() {
         // What was not seen may be among what was lost.
         for f in &mut found {
@@ -204,4 +208,4 @@ pub fn exit_code(verdict: &Verdict, findings: &[Finding]) -> u8 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

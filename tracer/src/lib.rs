@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! netns, netlink, btf, kallsyms, time, event, trace < state < rules
-//!   < inventory < discover, conntrack, target < probe < collect, decode
+//!   < inventory < discover, conntrack, target < connect < probe < collect, decode
 //!   < assemble < diagnose < output, recording < pipeline < cli
 //! ```
 #![cfg_attr(
@@ -17,6 +17,7 @@ pub mod assemble;
 pub mod btf;
 pub mod cli;
 pub mod collect;
+pub mod connect;
 pub mod conntrack;
 pub mod decode;
 pub mod diagnose;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::btf::Btf;
 use crate::cli::{Failure, Outcome, Output, say};
+use crate::connect::Prober;
 use crate::decode::{Decoder, Stacks};
 use crate::discover::{self, Discovery, Names, Override};
 use crate::inventory::Inventory;
@@ -56,6 +57,8 @@ pub struct Job {
     pub quiet: bool,
     /// More about what is attached.
     pub verbose: bool,
+    /// Connections to make once every hook is attached; the run ends with them.
+    pub probe: Option<Arc<Prober>>,
 }
 
 /// Type information and symbols, read side by side: both take long.
@@ -102,7 +105,12 @@ pub fn run(job: Job) -> Outcome {
     let names = Arc::new(Names::new(job.inventory.clone(), &discovery));
     // Beside what follows, which takes longer.
     let mut states = state::States::new(&job, &names, &discovery, symbols.has("nft_do_chain"));
-    let before = existing::find(&discovery, &job.request);
+    // A probe is about its own connections, which are new.
+    let before = if job.probe.is_some() {
+        existing::Existing::default()
+    } else {
+        existing::find(&discovery, &job.request)
+    };
     for tagged in &before.tags {
         probes.tag(&tagged.0, tagged.1).map_err(Failure::new)?;
     }

@@ -12,6 +12,7 @@ pub use fold::Fold;
 mod connection;
 pub mod fold;
 pub mod outcome;
+pub mod probe;
 pub mod summary;
 
 /// Name and version of the public form.
@@ -554,6 +555,9 @@ pub struct Closing {
     /// What the nodes were set up to do, where it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Box<crate::state::State>>,
+    /// What was sent to find out, by `tracer probe`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Box<probe::Report>>,
 }
 
 /// The whole, `-o json`.

@@ -7,6 +7,7 @@ mod broken;
 mod crowd;
 mod files;
 mod paths;
+mod probe;
 mod run;
 mod state;
 mod tidy;

@@ -83,7 +83,7 @@ const EXAMPLES: &str = "Examples:
 The line `ready: ...` on standard error says that every hook is attached.";
 
 /// `30s`, `500ms`, `2m`, `1h`, or a number of seconds.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: f64 = digits
         .parse()
@@ -138,6 +138,7 @@ pub fn run(args: &Args) -> Outcome {
         color: args.color.on_stdout(),
         quiet: args.quiet,
         verbose: args.verbose,
+        probe: None,
     })
 }
 

@@ -13,7 +13,6 @@ mod conntrack_clash;
 mod conntrack_full;
 mod conntrack_invalid;
 mod delivered;
-mod dns;
 mod forward_policy;
 mod forwarding_off;
 mod fragments_lost;
@@ -29,6 +28,7 @@ mod no_traffic;
 mod packet_drop;
 mod pod_gateway;
 mod policy_drop;
+pub(super) mod probed;
 mod rate_limited;
 mod rejected;
 mod route_localnet;
@@ -93,4 +93,4 @@ pub static RULES: &[&dyn Rule] = &[
 ];
 
 /// Pages of what only `tracer probe` finds, by asking itself.
-pub(super) static MORE_PAGES: &[Page] = dns::PAGES;
+pub(super) static MORE_PAGES: &[Page] = probed::PAGES;

@@ -9,6 +9,7 @@ use crate::trace::{Closing, Endpoint, Outcome, Packet, Severity, Tool, Trace};
 use paint::{Ink, Paint};
 
 mod paint;
+mod probe;
 mod words;
 
 /// Widest line.
@@ -80,6 +81,9 @@ impl<W: Write> Text<W> {
 
     /// Writes the verdict with what shows it, and what limits it.
     pub fn closing(&mut self, closing: &Closing, tool: &Tool) -> io::Result<()> {
+        if let Some(report) = &closing.probe {
+            self.probe(report)?;
+        }
         let verdict = &closing.verdict;
         let fault = closing
             .findings

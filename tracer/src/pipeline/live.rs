@@ -1,6 +1,7 @@
 //! The loop of a live trace.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use aya::maps::{MapData, RingBuf};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tracer_common::MAX_TAGS;
 use tracer_common::config::Counter;
 use tracer_common::tuple::proto;
@@ -18,9 +20,11 @@ use super::state::States;
 use super::watcher::Watcher;
 use crate::assemble::{Assembler, Limits};
 use crate::cli::{Failure, Outcome, say};
+use crate::connect::Prober;
 use crate::decode::Decoder;
 use crate::discover::Names;
 use crate::event::{Answer, Body, Event};
+use crate::netns;
 use crate::probe::Probes;
 use crate::probe::load::Counters;
 use crate::time;
@@ -162,6 +166,8 @@ impl Live {
             self.probes.interfaces(),
             self.header.nodes.len()
         ));
+        let mut work = self.job.probe.as_ref().map(begin).transpose()?;
+        let mut over: Option<Instant> = None;
         loop {
             let next = tokio::select! {
                 biased;
@@ -172,6 +178,13 @@ impl Live {
                     if let Ok(mut ready) = ready {
                         ready.clear_ready();
                     }
+                    Next::Poll
+                }
+                Some(entered) = ended(&mut work) => {
+                    entered.map_err(|e| {
+                        Failure::new(format!("cannot enter the pod's network namespace: {e}"))
+                    })?;
+                    over = Some(Instant::now());
                     Next::Poll
                 }
                 _ = poll.tick() => Next::Poll,
@@ -198,7 +211,9 @@ impl Live {
             }
             self.watcher
                 .refresh(&mut self.probes, &mut self.decoder, forced);
-            if self.job.duration.is_some_and(|d| started.elapsed() >= d) {
+            if self.job.duration.is_some_and(|d| started.elapsed() >= d)
+                || over.is_some_and(|t| t.elapsed() >= LINGER)
+            {
                 break;
             }
         }
@@ -287,6 +302,10 @@ impl Live {
     }
 
     fn finish(mut self) -> Outcome {
+        let probe = self.job.probe.take().map(|prober| {
+            prober.stop();
+            prober.report()
+        });
         self.drain();
         self.settle(true)?;
         self.assembler.finish(&mut self.steps);
@@ -298,8 +317,33 @@ impl Live {
         // Detach before the result is written: a slow reader must not keep
         // hooks in place.
         drop(self.probes);
-        self.sink.finish(self.header, losses, state.finish())
+        self.sink.finish(self.header, losses, state.finish(), probe)
     }
+}
+
+/// The end of a probe's work: whether its namespace could be entered.
+type Work = oneshot::Receiver<io::Result<()>>;
+
+/// Starts a probe's work on a thread of its own, in the pod's namespace.
+fn begin(prober: &Arc<Prober>) -> Result<Work, Failure> {
+    let (done, work) = oneshot::channel();
+    let prober = Arc::clone(prober);
+    netns::spawn_in(Arc::clone(prober.netns()), "probe", move |entered| {
+        if entered.is_ok() {
+            prober.run();
+        }
+        // Nobody listens any more when the run was interrupted.
+        let _ = done.send(entered);
+    })
+    .map_err(|e| Failure::new(format!("cannot start a thread: {e}")))?;
+    Ok(work)
+}
+
+/// Waits for the end of the work, which is told once.
+async fn ended(work: &mut Option<Work>) -> Option<io::Result<()>> {
+    let told = work.as_mut()?.await;
+    *work = None;
+    Some(told.unwrap_or_else(|_| Err(io::Error::other("the probe's thread died"))))
 }
 
 /// Drops that are no end of a packet's way: copies that a bridge flooded to

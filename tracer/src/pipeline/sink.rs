@@ -6,6 +6,7 @@ use crate::cli::{Failure, Output};
 use crate::output::{json, jsonl::Lines, text::Text};
 use crate::recording::Writer;
 use crate::state::State;
+use crate::trace::probe::Report;
 use crate::trace::{Fold, Header, Losses, Step};
 
 use super::Job;
@@ -24,6 +25,8 @@ pub(super) struct Sink {
     /// Flows and packets so far.
     pub(super) fold: Fold,
     keeps_all: bool,
+    /// Text tells each packet, not the results alone.
+    timeline: bool,
 }
 
 enum Out {
@@ -58,6 +61,7 @@ impl Sink {
             out,
             fold: Fold::bounded(&header.nodes, packets),
             keeps_all,
+            timeline: job.probe.is_none(),
         })
     }
 
@@ -84,7 +88,7 @@ impl Sink {
         }
         if let Out::Text(text) = &mut self.out {
             for id in self.fold.complete(now) {
-                if let Some(packet) = self.fold.packet(id) {
+                if let Some(packet) = self.fold.packet(id).filter(|_| self.timeline) {
                     text.packet(packet, None)?;
                 }
             }
@@ -107,11 +111,14 @@ impl Sink {
         header: Header,
         losses: Losses,
         state: State,
+        probe: Option<Report>,
     ) -> Result<u8, Failure> {
         self.fold.finish();
         self.tick(self.fold.now())?;
         let mut trace = self.fold.trace(header, losses);
         trace.closing.state = Some(Box::new(state));
+        trace.closing.probe = probe.map(Box::new);
+        crate::diagnose::locate(&mut trace);
         let (verdict, findings) = crate::diagnose::diagnose(&trace);
         trace.closing.verdict = verdict;
         trace.closing.findings = findings;

@@ -33,6 +33,7 @@ fn closing() -> Closing {
             ..Losses::default()
         },
         state: None,
+        probe: None,
     }
 }
 

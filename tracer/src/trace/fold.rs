@@ -211,6 +211,7 @@ impl Fold {
                 findings: Vec::new(),
                 losses,
                 state: None,
+                probe: None,
             },
         }
     }
