@@ -94,6 +94,7 @@ fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
     let case = Case::new(trace, now);
     let mut found = explained(&case);
     found.extend(RULES.iter().filter_map(|r| r.whole(&case)));
+    rules::probed::excuse(&case, &mut found);
     let own = rules::probed::probed(&case, &found);
     found.extend(own);
     if trace.closing.losses.any() {

@@ -6,6 +6,7 @@ mod live;
 mod sink;
 mod state;
 mod watcher;
+mod work;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Connections and datagrams, from the namespace that the thread is in.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +12,9 @@ use crate::trace::probe::Outcome;
 
 /// How long a wait may go on before it looks whether the run has ended.
 const SLICE: Duration = Duration::from_millis(50);
+
+/// How long the server may take to close its side.
+const GOODBYE: Duration = Duration::from_millis(200);
 
 /// What bounds a wait.
 #[derive(Clone, Copy)]
@@ -102,13 +105,16 @@ pub(super) fn tcp(to: SocketAddr, limits: &Limits<'_>) -> Dialled {
     let mut client = None;
     let outcome = connect(to, limits, &mut client);
     let took = since.elapsed();
+    if let Ok(Some(socket)) = &outcome {
+        close(socket, limits);
+    }
     let (result, detail) = match outcome {
-        Ok(true) => {
+        Ok(Some(_)) => {
             let ms = took.as_secs_f64() * 1e3;
             (Outcome::Connected, format!("connected in {ms:.1} ms"))
         }
-        Ok(false) if limits.stopped() => (Outcome::NotTried, "interrupted".into()),
-        Ok(false) => (Outcome::TimedOut, nothing_in(limits.timeout)),
+        Ok(None) if limits.stopped() => (Outcome::NotTried, "interrupted".into()),
+        Ok(None) => (Outcome::TimedOut, nothing_in(limits.timeout)),
         Err(e) => judge(&e),
     };
     Dialled {
@@ -123,23 +129,39 @@ fn connect(
     to: SocketAddr,
     limits: &Limits<'_>,
     client: &mut Option<SocketAddr>,
-) -> io::Result<bool> {
+) -> io::Result<Option<Socket>> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     let begun = socket.connect(&to.into());
     *client = local(&socket);
     match begun {
-        Ok(()) => return Ok(true),
+        Ok(()) => return Ok(Some(socket)),
         Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {}
         Err(e) => return Err(e),
     }
     let until = Instant::now() + limits.timeout;
     if !ready(socket.as_fd(), libc::POLLOUT, until, limits)? {
-        return Ok(false);
+        return Ok(None);
     }
     match socket.take_error()? {
         Some(e) => Err(e),
-        None => Ok(true),
+        None => Ok(Some(socket)),
+    }
+}
+
+/// Ends the connection and gives the server a moment to do the same, so that
+/// the trace has its end, too.
+fn close(socket: &Socket, limits: &Limits<'_>) {
+    let mut rest = [std::mem::MaybeUninit::uninit(); 512];
+    let until = Instant::now() + GOODBYE;
+    if socket.shutdown(Shutdown::Write).is_err() {
+        return;
+    }
+    // Some servers greet first.
+    while matches!(ready(socket.as_fd(), libc::POLLIN, until, limits), Ok(true)) {
+        if !matches!(socket.recv(&mut rest), Ok(1..)) {
+            return;
+        }
     }
 }
 

@@ -126,11 +126,13 @@ fn no_news(tries: &[&Packet], step: &Step) -> bool {
         return true;
     }
     let unnamed = reason.is_none_or(|r| r == "NOT_SPECIFIED");
+    // The other side's FIN is answered and freed here when the socket was closed
+    // before it came (`TCP_TW_ACK` in `tcp_v4_rcv`).
+    let by_time_wait = matches!(&*drop.function, "tcp_v4_rcv" | "tcp_v6_rcv");
     let bare = step.payload == 0
-        && step
-            .tcp
-            .as_ref()
-            .is_some_and(|tcp| !tcp.flags.contains(['S', 'F']));
+        && step.tcp.as_ref().is_some_and(|tcp| {
+            !tcp.flags.contains('S') && (by_time_wait || !tcp.flags.contains('F'))
+        });
     unnamed && (bare || tries.iter().any(|q| q.outcome == Outcome::Delivered))
 }
 

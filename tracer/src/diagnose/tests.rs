@@ -222,6 +222,24 @@ fn refused(b: &mut Bench, flags: u8, seq: u32, ack: u32) {
 }
 
 #[test]
+fn the_servers_fin_to_a_socket_that_is_closed_is_no_fault() {
+    let mut b = Bench::new();
+    for (flags, seq, ack) in [(S, 1, 0), (0x11, 2, 10)] {
+        b.skb += 0x100;
+        b.seen(POD, plain(flags, seq, ack, 0));
+        b.seen("worker2 > cali1b2c3d4e5f6", plain(flags, seq, ack, 0));
+    }
+    b.reply = true;
+    b.skb += 0x100;
+    let fin = tcp((BACKEND, 8080), (client(), 45266), 0x11, 10, 3);
+    b.seen("worker2 < cali1b2c3d4e5f6", fin);
+    b.seen("worker > cali747ff840379", fin);
+    b.freed("worker eth0", fin, "tcp_v4_rcv", "NOT_SPECIFIED");
+    let (verdict, findings, code) = check(&b);
+    assert_eq!((&*verdict.code, code), ("delivered", 0), "{findings:#?}");
+}
+
+#[test]
 fn refusing_the_tail_of_a_closed_connection_is_no_fault() {
     let mut b = closed();
     refused(&mut b, 0x11, 60, 102);

@@ -166,6 +166,9 @@ pub fn write(out: &mut dyn Write, trace: &Trace, color: bool) -> io::Result<()> 
         let root = packet.retransmits.unwrap_or(packet.id);
         text.packet(packet, tries.get(&root).copied())?;
     }
+    if trace.closing.probe.is_some() && !trace.packets.is_empty() {
+        writeln!(text.out)?;
+    }
     text.closing(&trace.closing, &trace.header.tool)
 }
 

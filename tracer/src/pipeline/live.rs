@@ -1,7 +1,6 @@
 //! The loop of a live trace.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,6 @@ use aya::maps::{MapData, RingBuf};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
 use tracer_common::MAX_TAGS;
 use tracer_common::config::Counter;
 use tracer_common::tuple::proto;
@@ -18,13 +16,12 @@ use super::Job;
 use super::sink::Sink;
 use super::state::States;
 use super::watcher::Watcher;
+use super::work;
 use crate::assemble::{Assembler, Limits};
 use crate::cli::{Failure, Outcome, say};
-use crate::connect::Prober;
 use crate::decode::Decoder;
 use crate::discover::Names;
 use crate::event::{Answer, Body, Event};
-use crate::netns;
 use crate::probe::Probes;
 use crate::probe::load::Counters;
 use crate::time;
@@ -166,7 +163,7 @@ impl Live {
             self.probes.interfaces(),
             self.header.nodes.len()
         ));
-        let mut work = self.job.probe.as_ref().map(begin).transpose()?;
+        let mut work = self.job.probe.as_ref().map(work::begin).transpose()?;
         let mut over: Option<Instant> = None;
         loop {
             let next = tokio::select! {
@@ -180,7 +177,7 @@ impl Live {
                     }
                     Next::Poll
                 }
-                Some(entered) = ended(&mut work) => {
+                Some(entered) = work::ended(&mut work) => {
                     entered.map_err(|e| {
                         Failure::new(format!("cannot enter the pod's network namespace: {e}"))
                     })?;
@@ -319,31 +316,6 @@ impl Live {
         drop(self.probes);
         self.sink.finish(self.header, losses, state.finish(), probe)
     }
-}
-
-/// The end of a probe's work: whether its namespace could be entered.
-type Work = oneshot::Receiver<io::Result<()>>;
-
-/// Starts a probe's work on a thread of its own, in the pod's namespace.
-fn begin(prober: &Arc<Prober>) -> Result<Work, Failure> {
-    let (done, work) = oneshot::channel();
-    let prober = Arc::clone(prober);
-    netns::spawn_in(Arc::clone(prober.netns()), "probe", move |entered| {
-        if entered.is_ok() {
-            prober.run();
-        }
-        // Nobody listens any more when the run was interrupted.
-        let _ = done.send(entered);
-    })
-    .map_err(|e| Failure::new(format!("cannot start a thread: {e}")))?;
-    Ok(work)
-}
-
-/// Waits for the end of the work, which is told once.
-async fn ended(work: &mut Option<Work>) -> Option<io::Result<()>> {
-    let told = work.as_mut()?.await;
-    *work = None;
-    Some(told.unwrap_or_else(|_| Err(io::Error::other("the probe's thread died"))))
 }
 
 /// Drops that are no end of a packet's way: copies that a bridge flooded to

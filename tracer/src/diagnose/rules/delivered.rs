@@ -32,13 +32,22 @@ impl Rule for Delivered {
             return seen_only(trace);
         };
         let flow = trace.flows.iter().find(|f| f.id == first.flow);
-        let about = flow.map_or_else(String::new, |f| {
-            let backend = f
-                .backend
-                .as_ref()
-                .map_or_else(String::new, |b| format!(", served by {}", sentence::who(b)));
-            format!("{}{backend}: ", sentence::flow(f))
+        let probed = trace.closing.probe.as_deref();
+        let about = probed.map(|report| {
+            let all = report.attempts.len();
+            let good = report.attempts.iter().filter(|a| a.result.is_good());
+            format!("{} of {all} ways lead to the server: ", good.count())
         });
+        let by_flow = || {
+            flow.map_or_else(String::new, |f| {
+                let backend = f
+                    .backend
+                    .as_ref()
+                    .map_or_else(String::new, |b| format!(", served by {}", sentence::who(b)));
+                format!("{}{backend}: ", sentence::flow(f))
+            })
+        };
+        let about = about.unwrap_or_else(by_flow);
         let (n, all) = (good.len(), trace.packets.len());
         let packets = if all == 1 { "packet" } else { "packets" };
         let summary = format!("{about}{n} of {all} {packets} seen to arrive");

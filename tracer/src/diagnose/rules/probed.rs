@@ -73,6 +73,27 @@ pub(in crate::diagnose) static PAGES: &[Page] = &[
     },
 ];
 
+/// Nobody is sent to a backend that is not ready, so what is wrong there is no
+/// fault of the Service.
+pub(in crate::diagnose) fn excuse(case: &Case<'_>, found: &mut [Found]) {
+    let Some(report) = case.trace.closing.probe.as_deref() else {
+        return;
+    };
+    let unready = report.attempts.iter().filter(|a| a.unready);
+    let flows: Vec<u64> = unready.filter_map(|a| a.flow).collect();
+    let packets = case.trace.packets.iter();
+    let is_theirs = |id: u64| {
+        packets
+            .clone()
+            .any(|p| p.id == id && flows.contains(&p.flow))
+    };
+    for f in found {
+        if f.finding.severity == Severity::Fault && f.packet.is_some_and(is_theirs) {
+            f.finding.severity = Severity::Warning;
+        }
+    }
+}
+
 /// What the probe's own results say. `found` is what the trace says: a fault in
 /// it that stopped a query is the cause, and the silence only its effect.
 pub(in crate::diagnose) fn probed(case: &Case<'_>, found: &[Found]) -> Vec<Found> {

@@ -104,3 +104,61 @@ fn hostile_names_are_shown_not_obeyed() {
     let out = text(&b, false);
     assert!(out.chars().all(|c| c == '\n' || !c.is_control()), "{out:?}");
 }
+
+#[test]
+fn a_probe_is_a_table_with_its_layer() {
+    use crate::trace::probe::{Attempt, Layer, LayerCode, Outcome, Place, Report, Way};
+    let end = |port| crate::trace::Endpoint {
+        addr: VIP.parse().unwrap(),
+        port: Some(port),
+        name: Some("pod/default/re\u{202e}mote".into()),
+    };
+    let attempt = |way, result, detail: &str| Attempt {
+        ts: 1,
+        way,
+        name: (way == Way::Name).then(|| "remote".to_owned()),
+        client: None,
+        server: (way != Way::Name).then(|| end(80)),
+        unready: false,
+        result,
+        detail: detail.to_owned(),
+        took: 1,
+        flow: None,
+        stopped: (!result.is_good()).then(|| Place {
+            packet: 7,
+            node: "worker".to_owned(),
+            iface: "eth0".to_owned(),
+            how: "dropped".to_owned(),
+        }),
+    };
+    let b = syn();
+    let header = crate::diagnose::tests::header();
+    let mut trace = b.fold().trace(header, Losses::default());
+    trace.packets.clear();
+    trace.closing.probe = Some(Box::new(Report {
+        client: end(1),
+        resolver: None,
+        lookup: None,
+        attempts: vec![
+            attempt(Way::Name, Outcome::Unresolved, "name: NXDOMAIN"),
+            attempt(Way::Backend, Outcome::Connected, "connected in 0.3 ms"),
+        ],
+        notes: vec!["a note".to_owned()],
+        layer: Layer {
+            code: LayerCode::Dns,
+            summary: "DNS".to_owned(),
+        },
+    }));
+    let mut out = Vec::new();
+    write(&mut out, &trace, false).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let table = text.split("\n\n").next().unwrap();
+    assert_eq!(
+        table,
+        "way      target                                       result               where it stopped\n\
+         name     remote                                       name: NXDOMAIN       worker eth0 (dropped, #7)\n\
+         backend  10.98.235.247:80 pod/default/re\\u{202e}mote  connected in 0.3 ms\n\
+         note  a note"
+    );
+    assert!(text.contains("\n\nlayer  DNS\n"), "{text}");
+}

@@ -150,4 +150,9 @@ fn an_attempt_is_told_where_it_stopped() {
         findings.iter().all(|f| f.code != "probe-failed"),
         "{findings:#?}"
     );
+    // The same of a backend that is not ready.
+    let mut trace = trace;
+    trace.closing.probe.as_mut().unwrap().attempts[0].unready = true;
+    let (verdict, findings) = diagnose(&trace);
+    assert_eq!(exit_code(&verdict, &findings), 0, "{findings:#?}");
 }
