@@ -94,9 +94,6 @@ fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
     let case = Case::new(trace, now);
     let mut found = explained(&case);
     found.extend(RULES.iter().filter_map(|r| r.whole(&case)));
-    rules::probed::excuse(&case, &mut found);
-    let own = rules::probed::probed(&case, &found);
-    found.extend(own);
     if trace.closing.losses.any() {
         // What was not seen may be among what was lost.
         for f in &mut found {
@@ -105,6 +102,10 @@ fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
             }
         }
     }
+    // Last: that a connection failed is certain, whatever was lost.
+    rules::probed::excuse(&case, &mut found);
+    let own = rules::probed::probed(&case, &found);
+    found.extend(own);
     found.sort_by_key(|f| (rank(f.finding.severity), f.ts));
     if found
         .first()

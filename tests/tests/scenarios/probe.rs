@@ -1,16 +1,20 @@
 //! `tracer probe`: it makes the connections itself, so the witnesses are the server's log, and what the laboratory
 //! is known to be broken by.
 
+use std::ffi::CString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use serde_json::Value;
-use tracer_tests::lab::{fault, inventory, witness};
+use tracer_tests::lab::{fault, inventory, netns, witness};
 
 use crate::run::{Done, Tool, eventually, evidence};
-use crate::world::lab;
+use crate::world::{lab, lab_with, options};
 
 const REMOTE: &str = "svc/default/remote:80";
 
@@ -262,38 +266,60 @@ fn probe_over_udp() {
     );
 }
 
-/// A process as a container has it: in the pod's network, with a resolv.conf of its own.
+#[test]
+fn probe_of_a_pod_with_both_families() {
+    let mut options = options();
+    options.ipv6 = true;
+    let _lab = lab_with(&options);
+    let done = probe("probe-dual", REMOTE).run();
+    done.exit(0).trace().verdict("delivered");
+    let report = report(&done);
+    let queries = report["lookup"]["queries"].as_array().expect("queries");
+    let kinds: Vec<[&Value; 2]> = queries.iter().map(|q| [&q["type"], &q["reply"]]).collect();
+    assert_eq!(kinds, [["A", "addresses"], ["AAAA", "no-address"]]);
+}
+
+/// A process as a container has it: in the pod's network, with an /etc of its own.
 struct Container {
     child: Child,
-    file: PathBuf,
+    etc: PathBuf,
 }
 
 impl Container {
     fn start(text: &str) -> Self {
-        let file = evidence().join("pod-resolv.conf");
-        fs::write(&file, text).expect("a file");
-        let script = format!(
-            "mount --make-rprivate / && mount --bind {} \"$(readlink -f /etc/resolv.conf)\" && exec sleep 600",
-            file.display()
-        );
-        let child = Command::new("nsenter")
-            .args([
-                "--net=/run/netns/client",
-                "unshare",
-                "-m",
-                "sh",
-                "-c",
-                &script,
-            ])
+        let etc = evidence().join("pod-etc");
+        fs::create_dir_all(&etc).expect("a directory");
+        fs::write(etc.join("resolv.conf"), text).expect("a file");
+        let from = CString::new(etc.as_os_str().as_bytes()).expect("a path");
+        let mut command = Command::new("sleep");
+        command
+            .arg("600")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("nsenter and unshare of util-linux");
-        let comm = format!("/proc/{}/comm", child.id());
-        eventually("the process has its mounts", || {
-            fs::read_to_string(&comm).is_ok_and(|c| c.trim() == "sleep")
-        });
-        Self { child, file }
+            .stdout(Stdio::null());
+        // SAFETY: system calls alone, on strings that were made before the fork.
+        unsafe {
+            command.pre_exec(move || {
+                let none = std::ptr::null();
+                let private = libc::MS_REC | libc::MS_PRIVATE;
+                let done = libc::unshare(libc::CLONE_NEWNS) == 0
+                    && libc::mount(none, c"/".as_ptr(), none, private, none.cast()) == 0
+                    && libc::mount(
+                        from.as_ptr(),
+                        c"/etc".as_ptr(),
+                        none,
+                        libc::MS_BIND,
+                        none.cast(),
+                    ) == 0;
+                if done {
+                    Ok(())
+                } else {
+                    Err(std::io::Error::last_os_error())
+                }
+            });
+        }
+        let spawn = || command.spawn().context("starting sleep");
+        let child = netns::within("client", spawn).expect("a process in the pod");
+        Self { child, etc }
     }
 }
 
@@ -301,7 +327,7 @@ impl Drop for Container {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_file(&self.file);
+        let _ = fs::remove_dir_all(&self.etc);
     }
 }
 

@@ -129,7 +129,19 @@ fn name(case: &Case<'_>, report: &Report, lookup: &Lookup, found: &[Found]) -> O
         return None;
     }
     if answered().next().is_none() {
-        return Some(unreachable(case, lookup, first, found));
+        let mut told = unreachable(case, lookup, first, found);
+        if let Some(("pod", pod)) = report
+            .client
+            .name
+            .as_deref()
+            .and_then(|n| n.split_once('/'))
+        {
+            let pod = word(pod);
+            for next in &mut told.finding.next {
+                *next = next.replace(" POD ", &format!(" {pod} "));
+            }
+        }
+        return Some(told);
     }
     let name = word(&lookup.name);
     if let Some(error) = answered().find(|q| q.reply == Reply::Error) {

@@ -133,6 +133,18 @@ fn a_failure_that_nothing_explains_is_a_fault() {
 }
 
 #[test]
+fn a_failure_is_a_fault_whatever_was_lost() {
+    let mut b = Bench::new();
+    let syn = tcp((CLIENT, 45266), (VIP, 80), S, 1, 0);
+    b.seen("worker < cali747ff840379", syn);
+    let failed = vec![attempt(Way::ClusterIp, Outcome::TimedOut)];
+    let mut trace = trace(&b, Vec::new(), &[], failed);
+    trace.closing.losses.ring_buffer = 1;
+    let (verdict, findings) = diagnose(&trace);
+    assert_eq!(exit_code(&verdict, &findings), 3, "{findings:#?}");
+}
+
+#[test]
 fn an_attempt_is_told_where_it_stopped() {
     let mut b = Bench::new();
     let syn = || tcp((CLIENT, 45266), (VIP, 80), S, 1, 0);
