@@ -146,13 +146,22 @@ impl Prober {
             if self.limits().stopped() {
                 return;
             }
+            // What it is called when the run ends meanwhile.
+            let mut attempt = self.untried(target);
+            attempt.ts = now();
+            "interrupted".clone_into(&mut attempt.detail);
+            self.set(index, attempt);
             let attempt = match target.addr {
                 Some(addr) => self.dial(self.untried(target), addr),
                 None => self.by_name(target),
             };
-            if let Some(slot) = self.progress().attempts.get_mut(index) {
-                *slot = attempt;
-            }
+            self.set(index, attempt);
+        }
+    }
+
+    fn set(&self, index: usize, attempt: Attempt) {
+        if let Some(slot) = self.progress().attempts.get_mut(index) {
+            *slot = attempt;
         }
     }
 

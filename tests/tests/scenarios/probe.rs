@@ -374,6 +374,7 @@ fn an_interrupted_probe_ends_in_good_order() {
     );
     let report = report(&done);
     let results = results(&report);
+    assert_eq!(report["attempts"][0]["detail"], "interrupted");
     assert_eq!(
         results[1..],
         ["cluster-ip not-tried", "backend not-tried"],
