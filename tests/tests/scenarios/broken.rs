@@ -87,7 +87,7 @@ fn core_policy_drop_is_three_tries_of_one_call() {
         news == BTreeSet::from([first]),
         "one entry, made by the first try",
     );
-    trace.verdict("netfilter-drop");
+    trace.verdict("policy-drop");
     trace.require(
         trace.verdict.node.as_deref() == Some("worker2")
             && trace.verdict.summary.contains("worker2"),
@@ -141,5 +141,5 @@ fn closed_port_answers_with_a_reset() {
         &format!("egress {CLIENT_END}@worker: {b} > {C}"),
     ]);
     trace.require(rst.direction == "reply", "the RST is the answer");
-    trace.verdict("rejected");
+    trace.verdict("backend-refused");
 }

@@ -84,7 +84,14 @@ fn untranslated(case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
         "conntrack on {node} took it for INVALID, so it reached the client from {from} instead of {}, and the client answered with a reset",
         stop.flow.server.addr
     );
+    let liberal = "net.netfilter.nf_conntrack_tcp_be_liberal";
+    let strict = case.node(node).and_then(|n| n.sysctl(liberal)) == Some(0);
     tale(case, stop, PAGE.code, &cause)
+        .also(
+            strict.then(|| {
+                format!("{liberal} = 0 on {node}, so what is out of the window is INVALID")
+            }),
+        )
         .check_on(node, "conntrack -S")
         .check_on(node, "sysctl net.netfilter.nf_conntrack_tcp_be_liberal")
         .done()
