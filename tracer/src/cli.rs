@@ -1,7 +1,9 @@
 //! The command line: parsing, one module per command, exit codes.
 
 pub mod cleanup;
+pub mod diagnose;
 pub mod doctor;
+pub mod explain;
 pub mod follow;
 pub mod pages;
 pub mod probe;
@@ -31,6 +33,10 @@ enum Command {
     Probe(Box<probe::Args>),
     /// Show a recorded trace
     Show(show::Args),
+    /// Tell the findings of a recorded trace
+    Diagnose(diagnose::Args),
+    /// Tell what a finding means and what to check next
+    Explain(explain::Args),
     /// Tell what this kernel and this node let the tool see
     Doctor(doctor::Args),
     /// Remove what a killed run left behind
@@ -144,6 +150,8 @@ pub fn main() -> ExitCode {
         Command::Follow(args) => follow::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Diagnose(args) => diagnose::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::Completions(args) => pages::completions(&args),

@@ -210,4 +210,6 @@ pub fn exit_code(verdict: &Verdict, findings: &[Finding]) -> u8 {
 }
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 pub(crate) mod tests;

@@ -12,7 +12,7 @@ static PAGE: Page = Page {
     code: "policy-drop",
     title: "a network policy denied it",
     meaning: "A NetworkPolicy selects the pod, and none of its rules allows this packet. Policies are judged after DNAT, on the pod's own node, with the addresses the packet has there: the pod's port and not the Service's, and a node's address where the source was masqueraded or the client is on the host network.",
-    told: "Netfilter dropped the packet, and walking the node's real rules for it ends in a chain of the policy engine (cali-tw-, cali-fw-, KUBE-POD-FW-) whose deciding rule has counted packets; or a policy's id was logged by the kernel for this very packet.",
+    told: "Netfilter dropped the packet, and walking the node's real rules for it ends in a chain of the policy engine (cali-tw-, cali-fw-, KUBE-POD-FW-) whose deciding rule has counted packets.",
     ruled_out: "The walk passes all policy chains, or the deciding rule's counter is zero.",
     next: &[
         "kubectl get networkpolicy -n NAMESPACE -o yaml",
