@@ -272,6 +272,25 @@ fn refusing_data_is_a_fault_until_both_have_closed() {
 }
 
 #[test]
+fn what_a_time_wait_socket_takes_is_delivered() {
+    let mut b = Bench::new();
+    b.reply = true;
+    let fin = tcp((BACKEND, 8080), (client(), 45266), 0x11, 60, 102);
+    b.seen("worker > cali747ff840379", fin);
+    b.freed("worker eth0", fin, "tcp_v4_rcv", "NOT_SPECIFIED");
+    assert_eq!(b.outcome(1), crate::trace::Outcome::Delivered);
+    // Data or a SYN that is freed there did not get through.
+    for flags in [S, PA] {
+        let mut b = Bench::new();
+        let len = if flags == PA { 10 } else { 0 };
+        b.seen("worker2 > cali1b2c3d4e5f6", plain(flags, 1, 0, len));
+        let packet = plain(flags, 1, 0, len);
+        b.freed("worker2 eth0", packet, "tcp_v4_rcv", "NOT_SPECIFIED");
+        assert_eq!(b.outcome(1), crate::trace::Outcome::Dropped);
+    }
+}
+
+#[test]
 fn what_was_received_before_is_no_loss() {
     let mut b = closed();
     b.now += 200_000_000;

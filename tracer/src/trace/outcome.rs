@@ -41,6 +41,23 @@ fn refused(step: &Step) -> bool {
     reason == Some("NO_SOCKET")
 }
 
+/// A time-wait socket took what it was sent: `tcp_v4_rcv` frees the last FIN
+/// and acknowledgements of a connection as if they were dropped, without a
+/// reason (`do_time_wait`, `net/ipv4/tcp_ipv4.c`, 5.10 to 6.12).
+fn taken_at_the_end(step: &Step) -> bool {
+    let Some(drop) = &step.drop else { return false };
+    let unnamed = drop.reason.as_deref().is_none_or(|r| r == "NOT_SPECIFIED");
+    let last_words = step
+        .tcp
+        .as_ref()
+        .is_some_and(|tcp| !tcp.flags.contains('S'))
+        && step.payload == 0;
+    unnamed
+        && last_words
+        && drop.hook.is_none()
+        && matches!(&*drop.function, "tcp_v4_rcv" | "tcp_v6_rcv")
+}
+
 /// The packet's outcome as of `now`; `ended` where nothing more will come.
 pub(super) fn outcome(
     packet: &Packet,
@@ -65,6 +82,9 @@ pub(super) fn outcome(
     let last = steps.iter().rposition(on_the_way);
     // A drop that the packet outlived was one of a copy of it.
     let drop = steps.iter().rposition(|s| s.kind == StepKind::Drop);
+    if drop > last && drop.is_some_and(|at| taken_at_the_end(&steps[at])) {
+        return Outcome::Delivered;
+    }
     if drop.is_some() && drop > last {
         return if drop.is_some_and(|at| refused(&steps[at])) {
             Outcome::Rejected
