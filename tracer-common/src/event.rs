@@ -41,6 +41,8 @@ pub mod kind {
     /// [`super::PacketEvent`]: about to be put into a tunnel (`--deep`);
     /// `tunnel` holds the outer addresses.
     pub const ENCAP: u8 = 17;
+    /// [`super::LogEvent`]: a rule logged the packet.
+    pub const LOG: u8 = 18;
 }
 
 /// Bits of [`Header::flags`].
@@ -146,6 +148,59 @@ pub struct Tunnel {
     pub vni_kind: u32,
 }
 
+/// The outer headers of a packet that ended in its tunnel, 16 bytes: IPv4 only,
+/// zeros where the underlay is IPv6.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outer {
+    /// Outer source, network order.
+    pub src: u32,
+    /// Outer destination, network order.
+    pub dst: u32,
+    /// As [`Tunnel::sport`].
+    pub sport: u16,
+    /// As [`Tunnel::dport`].
+    pub dport: u16,
+    /// As [`Tunnel::vni_kind`].
+    pub vni_kind: u32,
+}
+
+impl Outer {
+    /// Of a tunnel's headers.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(tunnel: &Tunnel) -> Self {
+        Self {
+            src: tail(&tunnel.src),
+            dst: tail(&tunnel.dst),
+            sport: tunnel.sport,
+            dport: tunnel.dport,
+            vni_kind: tunnel.vni_kind,
+        }
+    }
+
+    /// The whole form, if it was kept.
+    #[must_use]
+    pub fn tunnel(&self) -> Option<Tunnel> {
+        (self.src != 0 || self.dst != 0).then(|| Tunnel {
+            src: crate::tuple::mapped(self.src),
+            dst: crate::tuple::mapped(self.dst),
+            sport: self.sport,
+            dport: self.dport,
+            vni_kind: self.vni_kind,
+        })
+    }
+}
+
+/// The address in an IPv4-mapped one, zero for any other.
+#[inline(always)]
+const fn tail(a: &Addr) -> u32 {
+    match crate::tuple::unmapped(a) {
+        Some(v4) => v4,
+        None => 0,
+    }
+}
+
 /// Values of the high byte of [`Tunnel::vni_kind`].
 pub mod tunnel {
     /// VXLAN, RFC 7348.
@@ -234,7 +289,7 @@ pub struct NatRangeEvent {
     pub masquerade: u8,
 }
 
-/// A dropped packet, 128 bytes.
+/// A dropped packet, 144 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropEvent {
@@ -248,6 +303,8 @@ pub struct DropEvent {
     pub reason: u32,
     /// Id in the stack map, negative where it could not be stored.
     pub stack: i32,
+    /// Outer headers where [`flag::TUNNEL`] is set.
+    pub outer: Outer,
 }
 
 /// Values of [`AnswerEvent::what`].
@@ -262,7 +319,7 @@ pub mod answer {
     pub const ICMPV6: u8 = 4;
 }
 
-/// A packet about to be answered with an RST or ICMP error, 128 bytes.
+/// A packet about to be answered with an RST or ICMP error, 144 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnswerEvent {
@@ -285,6 +342,8 @@ pub struct AnswerEvent {
     pub stack: i32,
     /// Always zero.
     pub pad: u32,
+    /// Outer headers where [`flag::TUNNEL`] is set.
+    pub outer: Outer,
 }
 
 /// A verdict of a netfilter hook or of one table, 152 bytes.
@@ -351,10 +410,22 @@ pub struct RouteEvent {
     pub pad: u64,
 }
 
+/// A packet that a rule logged (NFLOG, nft's `log`), 160 bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogEvent {
+    /// Common part.
+    pub header: Header,
+    /// The packet.
+    pub packet: Packet,
+    /// The rule's prefix, NUL-padded; full where there was more of it.
+    pub prefix: [u64; 6],
+}
+
 const _: () = assert!(MAX_EVENT <= 160, "records are small by design");
 
 /// The largest record.
-pub const MAX_EVENT: usize = size_of::<PacketEvent>();
+pub const MAX_EVENT: usize = size_of::<LogEvent>();
 
 #[cfg(test)]
 mod tests {
@@ -369,10 +440,30 @@ mod tests {
         assert_eq!(size_of::<NatEvent>(), 144);
         assert_eq!(size_of::<ConntrackEvent>(), 152);
         assert_eq!(size_of::<NatRangeEvent>(), 120);
-        assert_eq!(size_of::<DropEvent>(), 128);
-        assert_eq!(size_of::<AnswerEvent>(), 128);
+        assert_eq!(size_of::<Outer>(), 16);
+        assert_eq!(size_of::<DropEvent>(), 144);
+        assert_eq!(size_of::<AnswerEvent>(), 144);
         assert_eq!(size_of::<HookEvent>(), 152);
         assert_eq!(size_of::<ChainEvent>(), 96);
         assert_eq!(size_of::<RouteEvent>(), 144);
+        assert_eq!(size_of::<LogEvent>(), 160);
+    }
+
+    #[test]
+    fn outer_headers_come_back_and_ipv6_ones_do_not() {
+        let tunnel = Tunnel {
+            src: crate::tuple::mapped(u32::from_ne_bytes([172, 31, 0, 2])),
+            dst: crate::tuple::mapped(u32::from_ne_bytes([172, 31, 0, 3])),
+            sport: 40_000,
+            dport: 4789,
+            vni_kind: u32::from(tunnel::VXLAN) << 24 | 4096,
+        };
+        assert_eq!(Outer::of(&tunnel).tunnel(), Some(tunnel));
+        let v6 = Tunnel {
+            src: [0xfd, 1],
+            dst: [0xfd, 2],
+            ..tunnel
+        };
+        assert_eq!(Outer::of(&v6).tunnel(), None);
     }
 }

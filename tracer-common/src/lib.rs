@@ -15,7 +15,7 @@ pub mod event;
 pub mod tuple;
 
 /// Changes whenever a record, a map or a global changes its layout.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Names of the maps, as the object file spells them.
 pub mod map {

@@ -6,5 +6,6 @@ pub(crate) mod call;
 pub(crate) mod conntrack;
 pub(crate) mod deep;
 pub(crate) mod drop;
+pub(crate) mod log;
 pub(crate) mod nat;
 pub(crate) mod tc;

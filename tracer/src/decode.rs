@@ -172,6 +172,7 @@ impl Decoder {
                     reason: self.reason(event.reason),
                     function: self.function(event.location),
                     hook: self.stack_hook(event.stack),
+                    tunnel: outer(&event.outer, flags),
                 }
             }
             kind::ANSWER => {
@@ -182,6 +183,14 @@ impl Decoder {
                     function,
                     answer,
                     hook: self.stack_hook(event.stack),
+                    tunnel: outer(&event.outer, flags),
+                }
+            }
+            kind::LOG => {
+                let event: raw::LogEvent = read(bytes)?;
+                Body::Log {
+                    packet: packet(&event.packet, flags),
+                    prefix: text(bytes_of(&event.prefix)),
                 }
             }
             kind::HOOK | kind::TABLE => {
@@ -382,7 +391,8 @@ records!(
     AnswerEvent,
     HookEvent,
     ChainEvent,
-    RouteEvent
+    RouteEvent,
+    LogEvent
 );
 
 /// A 16-byte address as it is meant.
@@ -437,6 +447,22 @@ fn tunnel(tunnel: &raw::Tunnel) -> Tunnel {
         dst: addr(&tunnel.dst),
         sport: port(tunnel.sport),
         dport: port(tunnel.dport),
+    }
+}
+
+fn outer(outer: &raw::Outer, flags: u16) -> Option<Tunnel> {
+    let whole = outer.tunnel().filter(|_| flags & raw::flag::TUNNEL != 0);
+    whole.as_ref().map(tunnel)
+}
+
+/// A text that fills its room may have been longer.
+fn text(bytes: &[u8]) -> Arc<str> {
+    let n = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    let kept = String::from_utf8_lossy(&bytes[..n]);
+    if n + 1 >= bytes.len() {
+        Arc::from(format!("{kept}..."))
+    } else {
+        Arc::from(kept)
     }
 }
 

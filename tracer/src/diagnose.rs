@@ -17,6 +17,7 @@ pub use probed::locate;
 pub use rules::RULES;
 
 mod case;
+pub mod naming;
 mod netfilter;
 mod page;
 mod probed;

@@ -177,6 +177,8 @@ pub enum Body {
         function: Arc<str>,
         /// Netfilter hook found on the kernel's stack: PREROUTING, INPUT, ...
         hook: Option<&'static str>,
+        /// Outer headers, where it ended inside its tunnel.
+        tunnel: Option<Tunnel>,
     },
     /// Answered with an RST or an ICMP error.
     Answer {
@@ -188,6 +190,15 @@ pub enum Body {
         answer: Answer,
         /// Netfilter hook found on the kernel's stack.
         hook: Option<&'static str>,
+        /// Outer headers, where it was answered inside its tunnel.
+        tunnel: Option<Tunnel>,
+    },
+    /// A rule logged the packet.
+    Log {
+        /// Headers.
+        packet: Packet,
+        /// The rule's prefix; ends with `...` where it was longer.
+        prefix: Arc<str>,
     },
     /// A netfilter hook, or one table of it, gave its verdict.
     Hook {
@@ -274,6 +285,7 @@ impl Body {
             | Self::Hook { packet, .. }
             | Self::Route { packet, .. }
             | Self::Deliver { packet }
+            | Self::Log { packet, .. }
             | Self::Encap { packet, .. } => Some(packet),
             Self::Conntrack { .. } | Self::NatRange { .. } | Self::Chain { .. } => None,
         }

@@ -200,9 +200,42 @@ pub struct Rule {
     /// Its comment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<Arc<str>>,
-    /// The policy behind it.
+    /// The policy behind it, `NAMESPACE/NAME`, or as its engine logged it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Arc<str>>,
+    /// The chains that led to the rule, from the hook's own to the rule's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<Arc<str>>,
+    /// The Service whose chains these are, `NAMESPACE/NAME[:PORT]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Arc<str>>,
+    /// Who set the mark that the rule asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<MarkedBy>,
+    /// Why rules that could have let the packet pass did not, as `set X src
+    /// does not contain 10.0.0.1`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missed: Vec<Arc<str>>,
+    /// Worked out, not observed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub inferred: bool,
+    /// How it was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Cow<'static, str>>,
+}
+
+/// A mark on a packet, and the rule that asked for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkedBy {
+    /// The bits that were set.
+    pub bits: u32,
+    /// Chain of the rule that asked for it: the caller of the chain that sets it.
+    pub chain: Arc<str>,
+    /// That rule.
+    pub text: Arc<str>,
+    /// Its comment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<Arc<str>>,
 }
 
 /// How a packet ended.

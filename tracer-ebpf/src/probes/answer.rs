@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use tracer_common::{
     config::{Counter, flag as switch},
-    event::{AnswerEvent, answer, kind},
+    event::{AnswerEvent, Outer, answer, kind},
 };
 
 use super::drop::flow_of_packet;
@@ -145,6 +145,7 @@ fn report(ctx: &ProbeContext, sk_buff: u64, answer: Answer) -> Option<()> {
     if stack < 0 {
         emit::count(Counter::StackFailed);
     }
+    let outer = Outer::of(&scratch.tunnel);
     let mut entry = emit::reserve!(AnswerEvent);
     let mut header = emit::header(kind::ANSWER, tag, sk_buff, place, len_mark);
     header.flags = scratch.all_flags();
@@ -160,6 +161,7 @@ fn report(ctx: &ProbeContext, sk_buff: u64, answer: Answer) -> Option<()> {
         (*event).has_socket = u8::from(answer.socket);
         (*event).stack = stack;
         (*event).pad = 0;
+        (*event).outer = outer;
     }
     emit::submit(entry);
     Some(())

@@ -71,14 +71,14 @@ fn task() -> u32 {
 
 #[cfg(any(bpf_target_arch = "x86_64", target_arch = "x86_64"))]
 #[inline(always)]
-fn stack_pointer(regs: *mut aya_ebpf::bindings::pt_regs) -> u64 {
+pub(super) fn stack_pointer(regs: *mut aya_ebpf::bindings::pt_regs) -> u64 {
     // SAFETY: the context's registers.
     unsafe { (*regs).rsp }
 }
 
 #[cfg(any(bpf_target_arch = "aarch64", target_arch = "aarch64"))]
 #[inline(always)]
-fn stack_pointer(regs: *mut aya_ebpf::bindings::pt_regs) -> u64 {
+pub(super) fn stack_pointer(regs: *mut aya_ebpf::bindings::pt_regs) -> u64 {
     // SAFETY: the context's registers.
     unsafe { (*regs).sp }
 }

@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use tracer_common::{
     config::Counter,
-    event::{DropEvent, flag, kind},
+    event::{DropEvent, Outer, flag, kind},
     tuple::Tag,
 };
 
@@ -94,6 +94,7 @@ fn try_drop(ctx: &RawTracePointContext, reason: u32) -> Option<()> {
         emit::count(Counter::StackFailed);
     }
     let location: u64 = ctx.arg(1);
+    let outer = Outer::of(&scratch.tunnel);
     let mut entry = emit::reserve!(DropEvent);
     let mut header = emit::header(kind::DROP, tag, sk_buff, place, len_mark);
     header.flags = scratch.all_flags();
@@ -105,6 +106,7 @@ fn try_drop(ctx: &RawTracePointContext, reason: u32) -> Option<()> {
         (*event).location = location;
         (*event).reason = reason;
         (*event).stack = stack;
+        (*event).outer = outer;
     }
     emit::submit(entry);
     Some(())

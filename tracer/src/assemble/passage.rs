@@ -10,7 +10,7 @@ use super::point::Act;
 use super::seen::passed_range;
 use super::{Context, build};
 use crate::event::{Body, Packet};
-use crate::trace::{Drop, Hook, Route, Step, StepKind, Tunnel};
+use crate::trace::{Drop, Hook, Route, Rule, Step, StepKind, Tunnel};
 
 impl Context<'_> {
     pub(super) fn passage(&mut self, at: &At, body: Body) {
@@ -56,9 +56,22 @@ impl Context<'_> {
                 reason,
                 function,
                 hook,
+                tunnel,
                 ..
             } => {
                 let mut step = builder.step(at, packet, StepKind::Drop);
+                step.tunnel.clone_from(tunnel);
+                // An nft rule drops inside its table: the chains up to there.
+                let chains = std::mem::take(&mut self.flow.open[open].chains);
+                if let Some(hook) = hook.filter(|_| !chains.is_empty()) {
+                    step.hook = Some(Box::new(Hook {
+                        hook: Cow::Borrowed(hook),
+                        table: None,
+                        verdict: Cow::Borrowed("DROP"),
+                        mark: at.mark,
+                        chains,
+                    }));
+                }
                 step.drop = Some(Box::new(Drop {
                     reason: reason.clone(),
                     function: Arc::clone(function),
@@ -70,10 +83,12 @@ impl Context<'_> {
                 function,
                 answer,
                 hook,
+                tunnel,
                 ..
             } => {
                 let (kind, icmp) = answered(*answer);
                 let mut step = builder.step(at, packet, kind);
+                step.tunnel.clone_from(tunnel);
                 step.icmp = icmp;
                 step.drop = Some(Box::new(Drop {
                     reason: None,
@@ -96,6 +111,15 @@ impl Context<'_> {
                     verdict: Cow::Borrowed(verdict),
                     mark: mark_after.unwrap_or(at.mark),
                     chains: std::mem::take(&mut self.flow.open[open].chains),
+                }));
+                step
+            }
+            Body::Log { prefix, .. } => {
+                let mut step = builder.step(at, packet, StepKind::Policy);
+                step.rule = Some(Box::new(Rule {
+                    policy: Some(Arc::clone(prefix)),
+                    from: Some(Cow::Borrowed("logged by the rule (nf_log_packet)")),
+                    ..Rule::default()
                 }));
                 step
             }

@@ -209,6 +209,7 @@ impl Bench {
             reason: Some(Arc::from("NETFILTER_DROP")),
             function: "nft_do_chain".into(),
             hook,
+            tunnel: None,
         };
         self.body(node, "", body);
     }
@@ -221,6 +222,7 @@ impl Bench {
             reason: Some(reason.into()),
             function: function.into(),
             hook: None,
+            tunnel: None,
         };
         self.body(node, iface, body);
     }
@@ -234,6 +236,7 @@ impl Bench {
                 function: "icmp_send",
                 answer,
                 hook: Some("FORWARD"),
+                tunnel: None,
             },
         );
     }

@@ -127,7 +127,8 @@ fn has_pod(node: &Namespace, addr: IpAddr) -> bool {
     })
 }
 
-fn cluster(state: &State) -> Option<Inventory> {
+/// The cluster's objects as they were recorded.
+pub(super) fn cluster(state: &State) -> Option<Inventory> {
     let mut inventory = Inventory::default();
     let list = state.cluster.clone()?;
     inventory.add_list("the recording", list).ok()?;

@@ -83,6 +83,26 @@ impl Judged {
         ))
     }
 
+    /// Whether the chain it was decided in has a rule that logs with this prefix.
+    pub(super) fn logs(&self, rules: &Ruleset, prefix: &str) -> bool {
+        let prefix = prefix.strip_suffix("...").unwrap_or(prefix);
+        let quoted = format!("--nflog-prefix \"{prefix}");
+        let bare = format!("--nflog-prefix {prefix}");
+        let tables = rules.tables().iter().filter(|t| t.name == self.decision.table);
+        let chains = tables.filter_map(|t| t.chains.get(self.chain()));
+        let mut all = chains.flat_map(|c| &c.rules);
+        all.any(|r| r.text.contains(&quoted) || r.text.contains(&bare))
+    }
+
+    /// Whether the kernel went through the same chains, as far as that was seen.
+    pub(super) fn agrees_with(&self, end: &Step) -> bool {
+        let Some(seen) = end.hook.as_ref().filter(|h| !h.chains.is_empty()) else {
+            return true;
+        };
+        let walked = self.decision.path.iter().skip(1).map(|v| &*v.chain);
+        walked.eq(seen.chains.iter().map(|c| &**c))
+    }
+
     /// Rules that nearly let it pass, as lines of evidence.
     pub(super) fn near_misses(&self) -> Vec<String> {
         let lines = self.decision.failed.iter().take(5);
@@ -140,29 +160,86 @@ pub(super) fn judged(case: &Case<'_>, stop: &Stop<'_>) -> Option<Judged> {
     }
     let name = stop.node();
     let (rules, node) = (case.rules(name)?, case.node(name)?);
-    let here: Vec<&Step> = stop
-        .packet
-        .steps
-        .iter()
-        .filter(|s| *s.node == *name)
-        .collect();
+    let before = |s: &&Step| stop.end.is_none_or(|end| !std::ptr::eq(*s, end));
+    let here = stop.packet.steps.iter().filter(|s| *s.node == *name);
+    let last = stop.last.filter(|_| stop.in_tunnel());
+    let seen = Seen {
+        before: here.filter(before).collect(),
+        end: stop.end.or(stop.last)?,
+        tunnel: last.and_then(|s| Some((s, s.tunnel.as_ref()?))),
+        reply: stop.packet.direction == Direction::Reply,
+        opens: stop.opens() || stop.packet.summary == "SYN",
+    };
+    judge(rules, node, &seen)
+}
+
+/// The rule that denied the packet, as it was seen on the node; as [`judged`].
+pub(super) fn judge(rules: &Ruleset, node: &Namespace, seen: &Seen<'_>) -> Option<Judged> {
     let walk = Walk {
         rules,
         node,
-        only: stop.hook(),
+        only: seen.end.drop.as_ref().and_then(|d| d.hook.as_deref()),
     };
-    if stop.in_tunnel() {
-        let last = stop.last?;
-        return walk.outer(last, last.tunnel.as_ref()?);
+    match seen.tunnel {
+        Some((last, tunnel)) => walk.outer(last, tunnel),
+        None => walk.inner(seen),
     }
-    walk.inner(stop, &here)
 }
 
-struct Walk<'a> {
-    rules: &'a Ruleset,
-    node: &'a Namespace,
+/// A packet that ended on a node, as it was seen there.
+pub(super) struct Seen<'a> {
+    /// Its steps on the node before it ended.
+    pub(super) before: Vec<&'a Step>,
+    /// The step that ended it.
+    pub(super) end: &'a Step,
+    /// Where it was in a tunnel, the step that shows so.
+    pub(super) tunnel: Option<(&'a Step, &'a Tunnel)>,
+    /// It goes to the client.
+    pub(super) reply: bool,
+    /// It is the flow's first word.
+    pub(super) opens: bool,
+}
+
+impl<'a> Seen<'a> {
+    /// From a packet's steps before its end.
+    pub(super) fn of(before: &'a [Step], end: &'a Step) -> Self {
+        let here = before.iter().filter(|s| s.node == end.node);
+        let interface = |s: &&Step| {
+            matches!(
+                s.kind,
+                StepKind::Ingress | StepKind::Egress | StepKind::Decap | StepKind::Encap
+            )
+        };
+        let last = before.iter().rev().find(interface);
+        let outer = last.filter(|s| s.kind != StepKind::Decap);
+        Self {
+            before: here.collect(),
+            end,
+            tunnel: outer.and_then(|s| Some((s, s.tunnel.as_ref()?))),
+            reply: end.reply,
+            opens: !end.reply && end.tcp.as_ref().is_none_or(|t| t.flags == "S"),
+        }
+    }
+
+    /// The step it came to the node with.
+    fn first(&self) -> &'a Step {
+        self.before.first().copied().unwrap_or(self.end)
+    }
+}
+
+/// Where an interface was watched, how the packet came in.
+pub(super) fn entered<'a>(here: &[&'a Step]) -> Option<&'a Step> {
+    here.iter().copied().find(|s| {
+        s.kind == StepKind::Ingress && s.tunnel.is_none() && s.role != Some(Role::PodEth0)
+    })
+}
+
+/// The rules of a node, to be walked.
+pub(super) struct Walk<'a> {
+    pub(super) rules: &'a Ruleset,
+    pub(super) node: &'a Namespace,
     /// The hook that the kernel's stack told of.
-    only: Option<&'a str>,
+    pub(super) only: Option<&'a str>,
 }
 
 impl Walk<'_> {
@@ -194,25 +271,22 @@ impl Walk<'_> {
         None
     }
 
-    fn inner(&self, stop: &Stop<'_>, here: &[&Step]) -> Option<Judged> {
-        let first = here.first()?;
-        let end = stop.end?;
-        let entered = here.iter().find(|s| {
-            s.kind == StepKind::Ingress && s.tunnel.is_none() && s.role != Some(Role::PodEth0)
-        });
+    fn inner(&self, seen: &Seen<'_>) -> Option<Judged> {
+        let (first, end) = (seen.first(), seen.end);
         let mut packet = as_packet(first, end);
         // Where no interface was watched on the way in, the drop itself names it.
-        let by_hook = matches!(stop.hook(), Some("PREROUTING" | "INPUT" | "FORWARD"));
-        let iif = entered
+        let hook = end.drop.as_ref().and_then(|d| d.hook.as_deref());
+        let by_hook = matches!(hook, Some("PREROUTING" | "INPUT" | "FORWARD"));
+        let iif = entered(&seen.before)
             .map(|s| &s.iface)
             .or(Some(&end.iface).filter(|i| by_hook && !i.is_empty()));
         packet.iif = Some(iif.map_or_else(|| "".into(), Arc::clone));
-        let known = if stop.opens() || stop.packet.summary == "SYN" {
+        let known = if seen.opens {
             CtState::New
         } else {
             CtState::Established
         };
-        packet.ct.reply = Some(stop.packet.direction == Direction::Reply);
+        packet.ct.reply = Some(seen.reply);
         if known == CtState::Established {
             packet.ct.seen_reply = Some(true);
             packet.ct.confirmed = Some(true);
@@ -275,7 +349,7 @@ impl Walk<'_> {
     }
 
     /// The device it is routed to, and whether it is for this host.
-    fn output(&self, packet: &Packet) -> Option<(Arc<str>, bool)> {
+    pub(super) fn output(&self, packet: &Packet) -> Option<(Arc<str>, bool)> {
         let answer = route::lookup(
             self.node,
             packet.dst,
@@ -317,7 +391,7 @@ impl Walk<'_> {
 }
 
 /// The packet as it came to the node, with the headers it had when it ended.
-fn as_packet(first: &Step, end: &Step) -> Packet {
+pub(super) fn as_packet(first: &Step, end: &Step) -> Packet {
     let proto = match &*first.proto {
         "tcp" => 6,
         "udp" => 17,
@@ -353,9 +427,12 @@ fn flags(letters: &str) -> u8 {
 
 /// The network policy behind a chain, by the names that Felix gives them.
 pub(super) fn policy_of(case: &Case<'_>, judged: &Judged) -> Vec<String> {
-    let Some(cluster) = &case.cluster else {
-        return Vec::new();
-    };
+    let cluster = case.cluster.as_ref();
+    cluster.map_or_else(Vec::new, |c| policies_of(&c.policies, judged))
+}
+
+/// Of these policies, `NAMESPACE/NAME` of those whose chains were gone through.
+pub(super) fn policies_of(policies: &[serde_json::Value], judged: &Judged) -> Vec<String> {
     let visited: Vec<&str> = judged
         .decision
         .path
@@ -364,7 +441,7 @@ pub(super) fn policy_of(case: &Case<'_>, judged: &Judged) -> Vec<String> {
         .chain(judged.decision.failed.iter().map(|m| &*m.rule.chain))
         .collect();
     let mut found = Vec::new();
-    for policy in &cluster.policies {
+    for policy in policies {
         let field = |name: &str| policy["metadata"][name].as_str().unwrap_or_default();
         let (ns, name) = (field("namespace"), field("name"));
         let chains = names::policy_chain_candidates(ns, name);

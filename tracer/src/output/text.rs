@@ -54,9 +54,11 @@ impl<W: Write> Text<W> {
             let lead = format!("  {since:>13}  {shown:<width$} {mark} ");
             let what = clean(&words::step(step, &packet.steps[..i]));
             self.line(&lead, &what, words::ink(step.kind))?;
-            if step.inferred && !self.legend {
+            let rule = step.rule.as_deref().filter(|r| r.inferred);
+            if (step.inferred || rule.is_some()) && !self.legend {
                 self.legend = true;
-                let why = step.from.as_deref().unwrap_or("other steps");
+                let from = step.from.as_deref().or(rule.and_then(|r| r.from.as_deref()));
+                let why = from.unwrap_or("other steps");
                 let text = format!("(~ worked out, not observed; here from: {})", clean(why));
                 self.line(&" ".repeat(lead.chars().count()), &text, Ink::Dim)?;
             }

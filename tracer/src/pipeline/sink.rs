@@ -118,6 +118,7 @@ impl Sink {
         let mut trace = self.fold.trace(header, losses);
         trace.closing.state = Some(Box::new(state));
         trace.closing.probe = probe.map(Box::new);
+        crate::diagnose::naming::name(&mut trace);
         crate::diagnose::locate(&mut trace);
         let (verdict, findings) = crate::diagnose::diagnose(&trace);
         trace.closing.verdict = verdict;

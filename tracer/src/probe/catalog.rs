@@ -65,6 +65,7 @@ const ENDS: &str = "the end of a conntrack entry is not seen";
 const DROPS: &str = "drops are not seen";
 const RESETS: &str = "a reset is seen only as the packet it sends";
 const ICMP: &str = "an ICMP error is seen only as the packet it sends";
+const LOGGED: &str = "what a policy engine has logged about a packet is not seen";
 const VERDICTS: &str = "netfilter verdicts are not seen";
 const TABLES: &str = "verdicts of single tables are not seen";
 const CHAINS: &str = "the chain path is not seen";
@@ -115,6 +116,7 @@ pub static HOOKS: &[Hook] = &[
     hook("rule_reset_v6", "nf_send_reset6", Kind::Kprobe, RESETS),
     hook("icmp_send", "__icmp_send", Kind::Kprobe, ICMP),
     hook("icmp6_send", "icmp6_send", Kind::Kprobe, ICMP),
+    hook("log_packet", "nf_log_packet", Kind::Kprobe, LOGGED),
     deep("deep_hook_ret", "nf_hook_slow", Kind::Kretprobe, VERDICTS),
     deep("deep_hook", "nf_hook_slow", Kind::Kprobe, VERDICTS),
     deep("deep_nft_ret", "nft_do_chain", Kind::Kretprobe, TABLES),

@@ -242,6 +242,8 @@ pub fn read(path: &Path) -> Result<(Trace, Vec<Notice>), ReadError> {
     if let Some(closing) = reader.closing {
         trace.closing = closing;
     }
+    // Steps that happened before the rules were read have no names yet.
+    crate::diagnose::naming::name(&mut trace);
     Ok((trace, reader.notices))
 }
 

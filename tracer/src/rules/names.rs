@@ -180,6 +180,93 @@ pub fn policy_chain_candidates(namespace: &str, policy: &str) -> Vec<String> {
     chains.collect()
 }
 
+/// What a policy engine said in the prefix of a logging rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// What is done with the packet.
+    pub action: LoggedAction,
+    /// To the pod, else from it; not known of all.
+    pub ingress: Option<bool>,
+    /// Whose rule it is: `policy default/deny`, `tier default`, ...
+    pub by: String,
+}
+
+/// What is done with a logged packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoggedAction {
+    /// Goes on.
+    Allow,
+    /// Is dropped or rejected.
+    Deny,
+    /// The next tier decides.
+    Pass,
+}
+
+impl std::fmt::Display for Logged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let action = match self.action {
+            LoggedAction::Allow => "allowed",
+            LoggedAction::Deny => "denied",
+            LoggedAction::Pass => "passed on",
+        };
+        let side = match self.ingress {
+            Some(true) => " (ingress)",
+            Some(false) => " (egress)",
+            None => "",
+        };
+        write!(f, "{action} by {}{side}", self.by)
+    }
+}
+
+/// Reads the prefix of an NFLOG rule: Felix's, `DPI0|knp/default/deny`, as
+/// action, owner, direction, the rule's index and the owner's identity
+/// (`felix/rules/nflogprefix.go`, Calico 3.30); kube-router's, `DROP by policy
+/// default/deny`. None where it is somebody else's.
+pub fn logged(prefix: &str) -> Option<Logged> {
+    if let Some(policy) = prefix.strip_prefix("DROP by policy ") {
+        return Some(Logged {
+            action: LoggedAction::Deny,
+            ingress: None,
+            by: format!("policy {policy}"),
+        });
+    }
+    let (code, id) = prefix.split_once('|').unwrap_or((prefix, ""));
+    let mut letters = code.chars();
+    let action = match letters.next()? {
+        'A' => LoggedAction::Allow,
+        'D' => LoggedAction::Deny,
+        'P' => LoggedAction::Pass,
+        _ => return None,
+    };
+    let profile = match letters.next()? {
+        'P' => false,
+        'R' => true,
+        _ => return None,
+    };
+    let ingress = match letters.next()? {
+        'I' => true,
+        'E' => false,
+        _ => return None,
+    };
+    let index = letters.as_str();
+    if !index.chars().all(|c| c.is_ascii_digit()) {
+        return None;
+    }
+    let by = match (profile, index.is_empty(), id.split_once('/')) {
+        (true, _, _) if id.is_empty() => "the end of all profiles: none matched".into(),
+        (true, ..) => format!("profile {id}"),
+        // A policy has a kind, `knp` of Kubernetes; a tier's end has no index.
+        (false, false, Some((_, name))) => format!("policy {name}, rule {index}"),
+        (false, false, None) => format!("policy {id}, rule {index}"),
+        (false, true, _) => format!("the end of tier {id}: no policy let it pass"),
+    };
+    Some(Logged {
+        action,
+        ingress: Some(ingress),
+        by,
+    })
+}
+
 /// The interface whose workload a Felix chain is for: `cali-tw-` to it,
 /// `cali-fw-` from it.
 pub fn workload_of_chain(chain: &str) -> Option<&str> {

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use super::paint::Ink;
 use super::{address, endpoint};
+use crate::rules::names;
 use crate::trace::summary::icmp_summary;
-use crate::trace::{Endpoint, Field, Role, Step, StepKind, Tunnel};
+use crate::trace::{Endpoint, Field, Role, Rule, Step, StepKind, Tunnel};
 
 /// Colour of a kind of step.
 pub(super) fn ink(kind: StepKind) -> Ink {
@@ -36,27 +37,64 @@ pub(super) fn step(s: &Step, before: &[Step]) -> String {
         StepKind::UnDnat => rewrite(s, "un-dnat"),
         StepKind::UnSnat => rewrite(s, "un-snat"),
         StepKind::Route => route(s),
-        StepKind::Policy => "policy".into(),
+        StepKind::Policy => return logged(s),
         StepKind::Hook => hook(s),
         StepKind::Drop => ended(s, "✗ DROP"),
         StepKind::Reject => ended(s, "✗ REJECT"),
         StepKind::FragmentNeeded => ended(s, "✗ TOO BIG"),
         StepKind::Deliver => "delivered to a socket".into(),
     };
-    if let Some(rule) = &s.rule {
-        let parts = [
-            &rule.table,
-            &rule.chain,
-            &rule.text,
-            &rule.comment,
-            &rule.policy,
-        ];
-        let said: Vec<&str> = parts.iter().filter_map(|p| p.as_deref()).collect();
-        text.push_str("  rule ");
-        text.push_str(&said.join(" "));
+    if let Some(r) = &s.rule {
+        text.push_str(&rule(s.kind, r));
     }
     if let Some(n) = s.merged {
         let _ = write!(text, "  (one of {n} in one buffer)");
+    }
+    text
+}
+
+/// What a rule logged about the packet.
+fn logged(s: &Step) -> String {
+    let prefix = s.rule.as_ref().and_then(|r| r.policy.as_deref());
+    let prefix = prefix.unwrap_or_default();
+    let told = names::logged(prefix).map_or_else(String::new, |l| format!(": {l}"));
+    format!("policy  logged {prefix}{told}")
+}
+
+/// The rule behind a step: whose chains, who asked for it, why nothing else
+/// let it pass.
+fn rule(kind: StepKind, r: &Rule) -> String {
+    let mut text = String::from(if r.inferred { "  by ~" } else { "  by " });
+    let chain = r.chain.as_deref().unwrap_or_default();
+    // KUBE-SVC-, KUBE-SVL-: what stands between them and KUBE-SERVICES is not.
+    let service = r.path.iter().filter(|c| c.starts_with("KUBE-SV"));
+    for above in service.filter(|c| &***c != chain) {
+        let _ = write!(text, "{above} > ");
+    }
+    let denied = matches!(kind, StepKind::Drop | StepKind::Reject | StepKind::Policy);
+    if let Some(table) = r.table.as_deref().filter(|_| denied) {
+        let _ = write!(text, "{table} ");
+    }
+    text.push_str(chain);
+    if let Some(comment) = r.comment.as_deref().filter(|_| denied) {
+        let _ = write!(text, " \"{comment}\"");
+    } else if let Some(rule) = r.text.as_deref().filter(|_| denied) {
+        let _ = write!(text, ": {rule}");
+    }
+    if let Some(service) = &r.service {
+        let _ = write!(text, ", Service {service}");
+    }
+    if let Some(policy) = &r.policy {
+        let _ = write!(text, ", policy {policy}");
+    }
+    if let Some(mark) = &r.mark {
+        let _ = write!(text, ", mark {:#x} asked for by {}", mark.bits, mark.chain);
+        if let Some(comment) = &mark.comment {
+            let _ = write!(text, " \"{comment}\"");
+        }
+    }
+    for missed in r.missed.iter().take(1) {
+        let _ = write!(text, "; {missed}");
     }
     text
 }
