@@ -293,6 +293,26 @@ impl Reading {
         std::mem::take(&mut self.done)
     }
 
+    /// Waits for all namespaces and hands over those that were read, as they come.
+    pub fn each(mut self, mut take: impl FnMut(Namespace)) {
+        let end = self.reader.deadline + GRACE;
+        self.done.drain(..).for_each(&mut take);
+        let mut left = self.blank.iter().flatten().count();
+        while left > 0 && !self.reader.stopped.load(Ordering::Relaxed) {
+            let wait = end.saturating_duration_since(Instant::now());
+            let Ok((_, namespace)) = self.from.recv_timeout(wait) else {
+                break;
+            };
+            left -= 1;
+            take(namespace);
+        }
+    }
+
+    /// Setting it ends the reading early.
+    pub fn stop(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.reader.stopped)
+    }
+
     /// What has been read by now, without waiting.
     pub fn so_far(mut self) -> Vec<Namespace> {
         while let Ok(read) = self.from.try_recv() {

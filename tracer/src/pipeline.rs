@@ -130,7 +130,7 @@ pub fn run(job: Job) -> Outcome {
     degraded.extend(failed);
     degraded.extend(before.missing);
     let header = header(&job, &probes, &watcher, degraded);
-    let sink = sink::Sink::new(&job, &header)?;
+    let sink = sink::Sink::new(&job, &header, states.learnt())?;
     if let Err(e) = crate::privilege::reduce() {
         say(&format!("warning: cannot give up privileges: {e}"));
     }

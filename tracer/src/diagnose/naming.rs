@@ -20,7 +20,8 @@ const WALKED: &str = "the node's rules, walked for this packet";
 /// The same, and the kernel's own path was seen to be the same (`--deep`).
 const CONFIRMED: &str = "the node's rules, walked for this packet, as the kernel went through them";
 /// The same, and a rule of the chain was seen to log it.
-const LOGGED: &str = "the node's rules, walked for this packet, and the log of the chain's own rule";
+const LOGGED: &str =
+    "the node's rules, walked for this packet, and the log of the chain's own rule";
 /// Not worked out.
 const SEEN: &str = "what the kernel logged and which chains it went through";
 
@@ -68,14 +69,31 @@ impl Namer {
         }
     }
 
+    /// Whether a step may have a rule behind it that is not named yet: drops by
+    /// netfilter, and rewrites of packets that open a connection. Later ones are
+    /// rewritten as the first was; no rule is asked about them.
+    pub fn asks(step: &Step) -> bool {
+        let opens = || !step.reply && step.tcp.as_ref().is_none_or(|t| t.flags == "S");
+        let by_netfilter = |d: &crate::trace::Drop| {
+            d.hook.is_some() || d.reason.as_deref() == Some("NETFILTER_DROP")
+        };
+        step.rule.is_none()
+            && match step.kind {
+                StepKind::Dnat | StepKind::Snat | StepKind::Masquerade => opens(),
+                StepKind::Drop | StepKind::Reject => step.drop.as_deref().is_some_and(by_netfilter),
+                _ => false,
+            }
+    }
+
     /// Names the rule behind a step, if it has none yet; `before` are the
     /// packet's earlier steps.
     pub fn name(&self, before: &[Step], step: &mut Step) {
+        if !Self::asks(step) {
+            return;
+        }
         let rule = match step.kind {
-            _ if step.rule.is_some() => return,
             StepKind::Dnat | StepKind::Snat | StepKind::Masquerade => self.rewrite(before, step),
-            StepKind::Drop | StepKind::Reject => self.denial(before, step),
-            _ => return,
+            _ => self.denial(before, step),
         };
         step.rule = rule.map(Box::new);
     }
@@ -85,11 +103,8 @@ impl Namer {
         Some((found.1.as_ref()?, &found.0))
     }
 
-    /// Later packets are rewritten as the connection's first was; no rule is
-    /// asked about them.
     fn rewrite(&self, before: &[Step], step: &Step) -> Option<Rule> {
-        let opens = step.tcp.as_ref().is_none_or(|t| t.flags == "S");
-        let rewrite = step.rewrite.as_deref().filter(|_| opens && !step.reply)?;
+        let rewrite = step.rewrite.as_deref()?;
         let (rules, node) = self.node(&step.node)?;
         let here: Vec<&Step> = before.iter().filter(|s| s.node == step.node).collect();
         let way = Arrival::of(&here, step, rewrite);
@@ -121,10 +136,6 @@ impl Namer {
     }
 
     fn denial(&self, before: &[Step], step: &Step) -> Option<Rule> {
-        let drop = step.drop.as_deref()?;
-        if drop.hook.is_none() && drop.reason.as_deref() != Some("NETFILTER_DROP") {
-            return None;
-        }
         let heard = heard(before, step);
         let known = self.node(&step.node);
         let judged = known.and_then(|(rules, node)| {
@@ -136,9 +147,10 @@ impl Namer {
             return witnessed(step, heard);
         };
         let rule = judged.rule();
-        let policies = self.cluster.as_deref().map_or_else(Vec::new, |c| {
-            netfilter::policies_of(&c.policies, &judged)
-        });
+        let policies = self
+            .cluster
+            .as_deref()
+            .map_or_else(Vec::new, |c| netfilter::policies_of(&c.policies, &judged));
         let policy = || format!("-P {} DROP", judged.hook.chain()).into();
         let missed = judged.decision.failed.iter().take(MISSED);
         let named = (!policies.is_empty()).then(|| policies.join(", ").into());
@@ -164,7 +176,10 @@ impl Namer {
 
 /// The denial that a rule logged on this node just before.
 fn heard<'a>(before: &'a [Step], end: &Step) -> Option<&'a str> {
-    let logs = before.iter().rev().filter(|s| s.kind == StepKind::Policy && s.node == end.node);
+    let logs = before
+        .iter()
+        .rev()
+        .filter(|s| s.kind == StepKind::Policy && s.node == end.node);
     let prefixes = logs.filter_map(|s| s.rule.as_ref()?.policy.as_deref());
     let denied = |p: &&str| names::logged(p).is_some_and(|l| l.action == LoggedAction::Deny);
     prefixes.into_iter().next().filter(denied)
@@ -258,14 +273,21 @@ impl Arrival {
             }
             if self.hook == Hook::Prerouting {
                 let mut forward = walk.rules.traverse(Hook::Forward, &packet, walk.node).ways;
-                let passed = forward.pop().filter(|w| forward.is_empty() && w.verdict.passes())?;
+                let passed = forward
+                    .pop()
+                    .filter(|w| forward.is_empty() && w.verdict.passes())?;
                 done.extend(passed.steps);
                 packet = passed.packet;
             }
-            let last = walk.rules.traverse(Hook::Postrouting, &packet, walk.node).ways;
+            let last = walk
+                .rules
+                .traverse(Hook::Postrouting, &packet, walk.node)
+                .ways;
             after.extend(last.into_iter().map(|w| (done.clone(), w)));
         }
-        let ends = after.iter().map(|(done, w)| (w, w.translation(), &done[..]));
+        let ends = after
+            .iter()
+            .map(|(done, w)| (w, w.translation(), &done[..]));
         let (decision, done) = only(ends, |way| {
             // Which address the kernel lends is known only where there is one.
             way.packet.src == rewrite.to.addr || way.packet.src == rewrite.from.addr
@@ -376,7 +398,9 @@ fn caller(text: &str) -> Option<&str> {
 fn comment(text: &str) -> Option<Arc<str>> {
     let quoted = text.split("--comment \"").skip(1);
     let told = quoted.filter_map(|rest| rest.split('"').next());
-    told.filter(|c| !c.starts_with("cali:")).last().map(Arc::from)
+    told.filter(|c| !c.starts_with("cali:"))
+        .last()
+        .map(Arc::from)
 }
 
 /// The chains that called one another down to where it was decided; those that

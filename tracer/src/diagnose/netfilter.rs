@@ -88,7 +88,10 @@ impl Judged {
         let prefix = prefix.strip_suffix("...").unwrap_or(prefix);
         let quoted = format!("--nflog-prefix \"{prefix}");
         let bare = format!("--nflog-prefix {prefix}");
-        let tables = rules.tables().iter().filter(|t| t.name == self.decision.table);
+        let tables = rules
+            .tables()
+            .iter()
+            .filter(|t| t.name == self.decision.table);
         let chains = tables.filter_map(|t| t.chains.get(self.chain()));
         let mut all = chains.flat_map(|c| &c.rules);
         all.any(|r| r.text.contains(&quoted) || r.text.contains(&bare))

@@ -57,7 +57,10 @@ impl<W: Write> Text<W> {
             let rule = step.rule.as_deref().filter(|r| r.inferred);
             if (step.inferred || rule.is_some()) && !self.legend {
                 self.legend = true;
-                let from = step.from.as_deref().or(rule.and_then(|r| r.from.as_deref()));
+                let from = step
+                    .from
+                    .as_deref()
+                    .or(rule.and_then(|r| r.from.as_deref()));
                 let why = from.unwrap_or("other steps");
                 let text = format!("(~ worked out, not observed; here from: {})", clean(why));
                 self.line(&" ".repeat(lead.chars().count()), &text, Ink::Dim)?;

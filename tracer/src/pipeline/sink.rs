@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, Stdout};
 
 use crate::cli::{Failure, Output};
+use crate::diagnose::naming::Namer;
 use crate::output::{json, jsonl::Lines, text::Text};
 use crate::recording::Writer;
 use crate::state::State;
@@ -10,6 +11,7 @@ use crate::trace::probe::Report;
 use crate::trace::{Fold, Header, Losses, Step};
 
 use super::Job;
+use super::state::Learnt;
 
 /// Packets that `-o json` and the verdict can refer to; beyond that the oldest
 /// are forgotten, and counted.
@@ -27,6 +29,8 @@ pub(super) struct Sink {
     keeps_all: bool,
     /// Text tells each packet, not the results alone.
     timeline: bool,
+    /// The nodes' rules, as soon as they were read.
+    learnt: Learnt,
 }
 
 enum Out {
@@ -36,7 +40,7 @@ enum Out {
 }
 
 impl Sink {
-    pub(super) fn new(job: &Job, header: &Header) -> Result<Self, Failure> {
+    pub(super) fn new(job: &Job, header: &Header, learnt: Learnt) -> Result<Self, Failure> {
         let record =
             match &job.record {
                 Some(path) => Some(Writer::create(path, header).map_err(|e| {
@@ -62,11 +66,15 @@ impl Sink {
             fold: Fold::bounded(&header.nodes, packets),
             keeps_all,
             timeline: job.probe.is_none(),
+            learnt,
         })
     }
 
     /// Takes a batch of steps.
     pub(super) fn steps(&mut self, steps: &mut Vec<Step>) -> Result<(), Failure> {
+        if let Some(namer) = self.learnt.namer() {
+            self.name(namer, steps);
+        }
         if let Some(record) = &mut self.record {
             record.steps(steps).map_err(|e| recording(&e))?;
         }
@@ -79,6 +87,22 @@ impl Sink {
             self.fold.push(step);
         }
         Ok(())
+    }
+
+    /// Names rules behind the steps of a batch; a packet's earlier steps are in
+    /// the batch or folded.
+    fn name(&self, namer: &Namer, steps: &mut [Step]) {
+        for i in 0..steps.len() {
+            if !Namer::asks(&steps[i]) {
+                continue;
+            }
+            let (earlier, rest) = steps.split_at_mut(i);
+            let step = &mut rest[0];
+            let folded = step.packet.and_then(|id| self.fold.packet(id));
+            let mut before = folded.map_or_else(Vec::new, |p| p.steps.clone());
+            before.extend(earlier.iter().filter(|s| s.packet == step.packet).cloned());
+            namer.name(&before, step);
+        }
     }
 
     /// Shows what is complete by `now` (nanoseconds since the epoch).

@@ -1,14 +1,17 @@
 //! When the state is read: counters while hooks are being attached, everything
 //! once a run has begun, everything again when it ends. Never on the loop's
-//! thread.
+//! thread. What the first reading finds names the rules behind steps as they
+//! come.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::cli::say;
 use crate::collect::{self, Options, Reading, Wanted};
+use crate::diagnose::naming::Namer;
 use crate::discover::{self, Discovery, Names, Watch};
 use crate::inventory::Inventory;
 use crate::recording::LINE_LIMIT;
@@ -28,7 +31,51 @@ pub(super) struct States {
     nft: bool,
     verbose: bool,
     before: Reading,
-    first: Option<Reading>,
+    first: Learnt,
+    /// Ends the first reading.
+    stop: Option<Arc<AtomicBool>>,
+}
+
+/// What the first reading has found by now.
+#[derive(Clone, Default)]
+pub(super) struct Learnt(Arc<Found>);
+
+#[derive(Default)]
+struct Found {
+    read: Mutex<Vec<Namespace>>,
+    namer: OnceLock<Namer>,
+}
+
+impl Learnt {
+    /// Names rules, once all of them were read.
+    pub(super) fn namer(&self) -> Option<&Namer> {
+        self.0.namer.get()
+    }
+
+    fn take(&self) -> Vec<Namespace> {
+        let mut read = self.0.read.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut read)
+    }
+
+    /// Waits for the reading, on a thread of its own: rules take long to parse.
+    fn follow(&self, reading: Reading, inventory: Option<Arc<Inventory>>) {
+        let found = Arc::clone(&self.0);
+        let work = move || {
+            // SAFETY: plain integers. Concerns this thread alone.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 10) };
+            let push = |namespace| {
+                let mut read = found.read.lock().unwrap_or_else(PoisonError::into_inner);
+                read.push(namespace);
+            };
+            reading.each(push);
+            let read = found.read.lock().unwrap_or_else(PoisonError::into_inner);
+            let namespaces = read.clone();
+            drop(read);
+            let _ = found.namer.set(Namer::new(namespaces, inventory));
+        };
+        // Without it steps are named when the run ends.
+        let _ = std::thread::Builder::new().name("rules".into()).spawn(work);
+    }
 }
 
 /// The last reading, under way.
@@ -57,14 +104,22 @@ impl States {
             nft,
             verbose: job.verbose,
             before: collect::counters(targets),
-            first: None,
+            first: Learnt::default(),
+            stop: None,
         }
     }
 
     /// Starts the first reading: of what is gone or cannot be read when the run
     /// ends, nothing else tells. It gives way to all other work.
     pub(super) fn begin(&mut self, discovery: &Discovery, watched: &[Watch]) {
-        self.first = Some(self.read(discovery, watched, &[], true));
+        let reading = self.read(discovery, watched, &[], true);
+        self.stop = Some(reading.stop());
+        self.first.follow(reading, self.inventory.clone());
+    }
+
+    /// What the first reading finds.
+    pub(super) fn learnt(&self) -> Learnt {
+        self.first.clone()
     }
 
     fn read(
@@ -86,9 +141,12 @@ impl States {
     }
 
     /// Starts the last reading; the first is not waited for.
-    pub(super) fn end(mut self, discovery: &Discovery, watched: &[Watch], flows: &[Flow]) -> Last {
+    pub(super) fn end(self, discovery: &Discovery, watched: &[Watch], flows: &[Flow]) -> Last {
+        if let Some(stop) = &self.stop {
+            stop.store(true, Ordering::Relaxed);
+        }
         Last {
-            first: self.first.take().map(Reading::so_far).unwrap_or_default(),
+            first: self.first.take(),
             started: Instant::now(),
             reading: self.read(discovery, watched, flows, false),
             states: self,

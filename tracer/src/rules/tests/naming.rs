@@ -123,13 +123,31 @@ fn owners() {
 fn logged_prefixes_are_read() {
     let told = |prefix| names::logged(prefix).map(|l| l.to_string());
     let is = |prefix, text: &str| assert_eq!(told(prefix).as_deref(), Some(text), "{prefix}");
-    is("DPI|default", "denied by the end of tier default: no policy let it pass (ingress)");
-    is("API0|knp/default/remote-allow", "allowed by policy default/remote-allow, rule 0 (ingress)");
-    is("DPE12|gnp/deny-all", "denied by policy deny-all, rule 12 (egress)");
+    is(
+        "DPI|default",
+        "denied by the end of tier default: no policy let it pass (ingress)",
+    );
+    is(
+        "API0|knp/default/remote-allow",
+        "allowed by policy default/remote-allow, rule 0 (ingress)",
+    );
+    is(
+        "DPE12|gnp/deny-all",
+        "denied by policy deny-all, rule 12 (egress)",
+    );
     is("PPI3|np/a/b", "passed on by policy a/b, rule 3 (ingress)");
-    is("ARE0|kns.default", "allowed by profile kns.default (egress)");
-    is("DRI", "denied by the end of all profiles: none matched (ingress)");
-    is("DROP by policy default/deny", "denied by policy default/deny");
+    is(
+        "ARE0|kns.default",
+        "allowed by profile kns.default (egress)",
+    );
+    is(
+        "DRI",
+        "denied by the end of all profiles: none matched (ingress)",
+    );
+    is(
+        "DROP by policy default/deny",
+        "denied by policy default/deny",
+    );
     for other in ["", "D", "DP", "IN=eth0 ", "DROP: ", "APIx|y", "DPX0|y"] {
         assert_eq!(told(other), None, "{other}");
     }
