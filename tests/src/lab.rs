@@ -188,6 +188,32 @@ pub fn policy_drops(host_end: &str) -> Result<u64> {
         .with_context(|| format!("cali-tw-{host_end} has no policy drop rule"))
 }
 
+/// Has the decisions about packets to a pod logged, as Felix does it with flow logs: before the
+/// drop at the end of the tier, and where the policy `default/remote-allow` lets a packet in.
+pub fn log_policy(host_end: &str) -> Result<()> {
+    let state = loaded()?;
+    let node = topology::PODS
+        .iter()
+        .find(|pod| pod.host_end == host_end)
+        .with_context(|| format!("there is no interface {host_end} in the laboratory"))?
+        .node;
+    rules::log_policy(node, state.options.iptables, host_end)
+}
+
+/// A rule's packet counter on a node, by its text as `iptables-save` writes it.
+pub fn rule_packets(node: &str, table: &str, rule: &str) -> Result<u64> {
+    let state = loaded()?;
+    let listing = netns::within(node, || {
+        program::run(state.options.iptables.save(), &["-c", "-t", table], "")
+    })?;
+    listing
+        .lines()
+        .filter_map(|line| line.strip_prefix('[')?.split_once("] "))
+        .find(|(_, text)| *text == rule)
+        .and_then(|(counted, _)| counted.split_once(':')?.0.parse().ok())
+        .with_context(|| format!("{node} has no rule {rule}"))
+}
+
 fn build(options: &Options) -> Result<State> {
     let mut state = State::new(options);
     state.namespaces = topology::namespaces()

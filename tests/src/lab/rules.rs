@@ -3,7 +3,7 @@
 //! The data files are real dumps (see their first line), cut down to the Services that the
 //! laboratory has; the `cali:` hashes are the ones Felix computes for just these chains.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use super::topology::{ALLOWED_SET, Node};
 use super::{Iptables, Policy, netns, program};
@@ -50,6 +50,33 @@ pub(super) fn admit(node: &str, iptables: Iptables, host_end: &str, like: &str) 
          -I cali-to-wl-dispatch 1 -o {host_end} -g cali-tw-{like}\nCOMMIT\n"
     );
     netns::within(node, || {
+        program::feed(iptables.restore(), &["-w", "10", "--noflush"], &rules)
+    })
+}
+
+/// The chain of `default/remote-allow`.
+const ALLOW_CHAIN: &str = "cali-pi-_noDcsEKNIIN94h2rZk1";
+
+/// Adds the logging rules of Felix's flow logs (Calico 3.30) to the chains of a pod with a policy.
+pub(super) fn log_policy(node: &str, iptables: Iptables, host_end: &str) -> Result<()> {
+    let chain = format!("cali-tw-{host_end}");
+    let nflog =
+        |prefix| format!("-j NFLOG --nflog-prefix \"{prefix}\" --nflog-group 1 --nflog-size 80");
+    netns::within(node, || {
+        let rules = program::run(iptables.save(), &["-t", "filter"], "")?;
+        let own = rules
+            .lines()
+            .filter(|l| l.starts_with(&format!("-A {chain} ")));
+        let at = own
+            .enumerate()
+            .find(|(_, l)| l.contains("Drop if no policies passed packet"))
+            .map(|(at, _)| at + 1)
+            .with_context(|| format!("{chain} has no policy drop rule"))?;
+        let (denied, allowed) = (nflog("DPI|default"), nflog("API0|knp/default/remote-allow"));
+        let rules = format!(
+            "*filter\n-I {chain} {at} -m mark --mark 0x0/0x20000 {denied}\n\
+             -A {ALLOW_CHAIN} -m mark --mark 0x10000/0x10000 {allowed}\nCOMMIT\n"
+        );
         program::feed(iptables.restore(), &["-w", "10", "--noflush"], &rules)
     })
 }

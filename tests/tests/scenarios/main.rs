@@ -6,6 +6,7 @@
 mod broken;
 mod crowd;
 mod files;
+mod names;
 mod paths;
 mod probe;
 mod run;

@@ -100,6 +100,32 @@ pub(crate) struct Dropped {
 pub(crate) struct Hook {
     pub(crate) hook: String,
     pub(crate) verdict: String,
+    #[serde(default)]
+    pub(crate) chains: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct MarkedBy {
+    pub(crate) bits: u32,
+    pub(crate) chain: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Rule {
+    pub(crate) table: Option<String>,
+    pub(crate) chain: Option<String>,
+    pub(crate) text: Option<String>,
+    pub(crate) comment: Option<String>,
+    pub(crate) policy: Option<String>,
+    #[serde(default)]
+    pub(crate) path: Vec<String>,
+    pub(crate) service: Option<String>,
+    pub(crate) mark: Option<MarkedBy>,
+    #[serde(default)]
+    pub(crate) missed: Vec<String>,
+    #[serde(default)]
+    pub(crate) inferred: bool,
+    pub(crate) from: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -128,6 +154,7 @@ pub(crate) struct Step {
     pub(crate) conntrack: Option<Conntrack>,
     pub(crate) drop: Option<Dropped>,
     pub(crate) hook: Option<Hook>,
+    pub(crate) rule: Option<Rule>,
     pub(crate) route: Option<Route>,
     merged: Option<u32>,
     #[serde(default)]

@@ -419,3 +419,6 @@ fn stack(decision: &Decision) -> Vec<Arc<str>> {
     chains.reverse();
     chains
 }
+
+#[cfg(test)]
+mod tests;
