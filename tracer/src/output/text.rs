@@ -54,6 +54,13 @@ impl<W: Write> Text<W> {
             let lead = format!("  {since:>13}  {shown:<width$} {mark} ");
             let what = clean(&words::step(step, &packet.steps[..i]));
             self.line(&lead, &what, words::ink(step.kind))?;
+            if let Some(rule) = words::rule(step) {
+                let inferred = step.rule.as_ref().is_some_and(|r| r.inferred);
+                let mark = if inferred { '~' } else { ' ' };
+                let indent = lead.chars().count().saturating_sub(2);
+                let lead = format!("{}{mark}   ", " ".repeat(indent));
+                self.line(&lead, &clean(&rule), words::ink(step.kind))?;
+            }
             let rule = step.rule.as_deref().filter(|r| r.inferred);
             if (step.inferred || rule.is_some()) && !self.legend {
                 self.legend = true;

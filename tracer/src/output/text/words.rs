@@ -6,7 +6,7 @@ use super::paint::Ink;
 use super::{address, endpoint};
 use crate::rules::names;
 use crate::trace::summary::icmp_summary;
-use crate::trace::{Endpoint, Field, Role, Rule, Step, StepKind, Tunnel};
+use crate::trace::{Endpoint, Field, Role, Step, StepKind, Tunnel};
 
 /// Colour of a kind of step.
 pub(super) fn ink(kind: StepKind) -> Ink {
@@ -44,9 +44,6 @@ pub(super) fn step(s: &Step, before: &[Step]) -> String {
         StepKind::FragmentNeeded => ended(s, "✗ TOO BIG"),
         StepKind::Deliver => "delivered to a socket".into(),
     };
-    if let Some(r) = &s.rule {
-        text.push_str(&rule(s.kind, r));
-    }
     if let Some(n) = s.merged {
         let _ = write!(text, "  (one of {n} in one buffer)");
     }
@@ -63,8 +60,13 @@ fn logged(s: &Step) -> String {
 
 /// The rule behind a step: whose chains, who asked for it, why nothing else
 /// let it pass.
-fn rule(kind: StepKind, r: &Rule) -> String {
-    let mut text = String::from(if r.inferred { "  by ~" } else { "  by " });
+pub(super) fn rule(s: &Step) -> Option<String> {
+    let r = s.rule.as_deref().filter(|_| s.kind != StepKind::Policy)?;
+    let kind = s.kind;
+    let mut text = String::from("by ");
+    if r.chain.is_none() {
+        text.push_str(&r.path.join(" > "));
+    }
     let chain = r.chain.as_deref().unwrap_or_default();
     // KUBE-SVC-, KUBE-SVL-: what stands between them and KUBE-SERVICES is not.
     let service = r.path.iter().filter(|c| c.starts_with("KUBE-SV"));
@@ -96,7 +98,7 @@ fn rule(kind: StepKind, r: &Rule) -> String {
     for missed in r.missed.iter().take(1) {
         let _ = write!(text, "; {missed}");
     }
-    text
+    Some(text)
 }
 
 fn interface(s: &Step, before: &[Step]) -> String {
