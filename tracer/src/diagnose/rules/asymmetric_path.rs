@@ -57,6 +57,7 @@ fn bridged(case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
         stop.flow.server.addr
     );
     tale(case, stop, PAGE.code, &cause)
+        .unsure()
         .at(last)
         .check_on(&last.node, "sysctl net.bridge.bridge-nf-call-iptables")
         .done()

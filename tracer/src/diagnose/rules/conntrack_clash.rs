@@ -1,5 +1,6 @@
 //! `conntrack-clash`: two packets of one new flow raced into the table.
 
+use super::conntrack_full::only_nft;
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule};
@@ -24,15 +25,26 @@ impl Rule for ConntrackClash {
     }
 
     fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
-        let late = matches!(stop.hook(), Some("POSTROUTING" | "INPUT") | None);
-        if stop.how != How::Dropped || stop.function() != "nf_hook_slow" || !late {
+        if stop.how != How::Dropped || stop.function() != "nf_hook_slow" || !stop.opens() {
             return None;
         }
-        let failed = case.node(stop.node())?.grew("conntrack.insert_failed");
+        let node = case.node(stop.node())?;
+        let late = |h| matches!(h, "POSTROUTING" | "INPUT");
+        if !stop.hook().map_or(only_nft(node), late) {
+            return None;
+        }
+        let failed = node.grew("conntrack.insert_failed");
         if failed == 0 {
             return None;
         }
-        let cause = "its conntrack entry clashed with one that another packet of the same socket made at the same time".to_owned();
+        let how = match &*stop.flow.proto {
+            "tcp" => "the translation found no free port for its source",
+            _ => {
+                "another packet of the same socket made it at the same time, or the translation \
+                 found no free port for its source"
+            }
+        };
+        let cause = format!("its conntrack entry clashed with one that was there already: {how}");
         tale(case, stop, PAGE.code, &cause)
             .shows(format!("insert_failed grew by {failed} on {}", stop.node()))
             .check("conntrack -S")

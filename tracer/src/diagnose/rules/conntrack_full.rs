@@ -3,6 +3,7 @@
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule};
+use crate::state::Namespace;
 
 pub(super) struct ConntrackFull;
 
@@ -19,6 +20,13 @@ static PAGE: Page = Page {
     ],
 };
 
+/// Whether all rules of the node are nftables', whose drops are freed in
+/// `nft_do_chain` and so told apart from conntrack's own.
+pub(super) fn only_nft(node: &Namespace) -> bool {
+    let mut dumps = node.iptables.iter().peekable();
+    dumps.peek().is_some() && dumps.all(|d| &*d.variant == "nft")
+}
+
 impl Rule for ConntrackFull {
     fn page(&self) -> &'static Page {
         &PAGE
@@ -28,18 +36,20 @@ impl Rule for ConntrackFull {
         if stop.how != How::Dropped || !stop.opens() {
             return None;
         }
-        let hook = stop.hook();
-        if stop.function() != "nf_hook_slow"
-            || hook.is_some_and(|h| !matches!(h, "PREROUTING" | "OUTPUT"))
-        {
+        let node = case.node(stop.node())?;
+        let at = |h| matches!(h, "PREROUTING" | "OUTPUT");
+        // iptables-legacy's own DROP is freed there, too.
+        let by_conntrack = stop.hook().map_or(only_nft(node), at);
+        if stop.function() != "nf_hook_slow" || !by_conntrack {
             return None;
         }
-        let node = case.node(stop.node())?;
         let max = node.sysctl("net.netfilter.nf_conntrack_max").unwrap_or(0);
         let count = node.counters.get("conntrack.count").copied().unwrap_or(0);
         let dropped = node.grew("conntrack.drop");
         let at_limit = max > 0 && count.cast_signed() * 100 >= max * 95;
-        if dropped == 0 && !at_limit {
+        // Each packet that finds no room is counted.
+        let full = dropped > 0 || at_limit && !node.read_twice();
+        if !full {
             return None;
         }
         let cause = format!(

@@ -45,7 +45,9 @@ impl Rule for HostFirewall {
         } else {
             format!("the host firewall stops it, by {what}")
         };
-        let mut told = tale(case, stop, PAGE.code, &subject).also(judged.rule_line());
+        let mut told = tale(case, stop, PAGE.code, &subject)
+            .part(&what)
+            .also(judged.rule_line());
         if let Some(tunnel) = tunnel {
             told = told.shows(format!(
                 "the outer packet was {} to {}{port}",

@@ -3,8 +3,8 @@
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule};
-use crate::rules::{Hook, Packet, Verdict};
-use crate::trace::{Direction, Role, StepKind};
+use crate::rules::{Hook, Packet, Verdict, route};
+use crate::trace::{Direction, Role, Step, StepKind};
 
 pub(super) struct MasqueradeMissing;
 
@@ -20,6 +20,16 @@ static PAGE: Page = Page {
         "kubectl get ippools -o yaml | grep natOutgoing",
     ],
 };
+
+/// Whether the node has a route of its own to a router behind which the
+/// destination is: another node's block without a tunnel, or a network that
+/// knows the pods' range perhaps.
+fn routed_inside(case: &Case<'_>, last: &Step) -> bool {
+    let route = case
+        .node(&last.node)
+        .and_then(|n| route::lookup(n, last.dst.addr, Some(last.src.addr), None, 0).route);
+    route.is_some_and(|r| r.prefix > 0 && r.via.is_some())
+}
 
 impl Rule for MasqueradeMissing {
     fn page(&self) -> &'static Page {
@@ -43,7 +53,7 @@ impl Rule for MasqueradeMissing {
             .iter()
             .any(|s| matches!(s.kind, StepKind::Masquerade | StepKind::Snat));
         let service = case.service(dst, None).is_some();
-        let inside = case.owner(dst).is_some() || service;
+        let inside = case.owner(dst).is_some() || service || routed_inside(case, last);
         if translated || inside || case.is_pod(src) != Some(true) {
             return None;
         }
@@ -91,7 +101,7 @@ impl Rule for MasqueradeMissing {
         let cause = format!(
             "it left with the pod's own address {src} for {dst} outside the cluster, without masquerade, so no answer finds the way back"
         );
-        let mut told = tale(case, stop, PAGE.code, &cause).at(last);
+        let mut told = tale(case, stop, PAGE.code, &cause).at(last).unsure();
         for line in why {
             told = told.shows(line);
         }

@@ -154,6 +154,8 @@ fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Found {
         node: (!step.node.is_empty()).then(|| step.node.clone()),
         iface: (!step.iface.is_empty()).then(|| step.iface.clone()),
         packet: Some(packet.id),
+        part: String::new(),
+        unsure: true,
         finding: Finding {
             code: Cow::Borrowed(PAGE.code),
             severity: if adapted {

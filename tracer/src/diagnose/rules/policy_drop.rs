@@ -78,7 +78,9 @@ fn found(case: &Case<'_>, stop: &Stop<'_>, judged: &Judged) -> Found {
         dst.addr,
         judged.place()
     );
-    let mut told = tale(case, stop, PAGE.code, &cause).also(judged.rule_line());
+    let mut told = tale(case, stop, PAGE.code, &cause)
+        .part(judged.chain())
+        .also(judged.rule_line());
     for line in judged.near_misses() {
         told = told.shows(line);
     }

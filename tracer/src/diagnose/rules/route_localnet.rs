@@ -3,6 +3,7 @@
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule};
+use crate::rules::route;
 
 pub(super) struct RouteLocalnet;
 
@@ -34,7 +35,22 @@ impl Rule for RouteLocalnet {
         }
         let node = case.node(stop.node());
         let sysctl = node.and_then(|n| n.sysctl("net.ipv4.conf.all.route_localnet"));
-        if sysctl == Some(1) || dst.is_loopback() && stop.how != How::Dropped {
+        let out = node.and_then(|n| route::lookup(n, dst, None, None, 0).route?.dev.clone());
+        // Either of both allows it (`IN_DEV_NET_ROUTE_LOCALNET`).
+        let own = out
+            .as_ref()
+            .zip(node)
+            .and_then(|(dev, n)| n.sysctl(&format!("net.ipv4.conf.{dev}.route_localnet")));
+        // Routed anew after the DNAT, and refused; or a martian of a router's.
+        let at_routing = stop.how == How::Vanished
+            || stop.unrouted()
+            || stop.function().starts_with("nf_hook_slow")
+            || stop.function().starts_with("ip_rcv_finish_core");
+        if sysctl == Some(1)
+            || own == Some(1)
+            || !at_routing
+            || dst.is_loopback() && stop.how != How::Dropped
+        {
             return None;
         }
         let to = if dst.is_loopback() {

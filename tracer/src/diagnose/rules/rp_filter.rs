@@ -33,7 +33,9 @@ impl Rule for RpFilter {
         let (node, src) = (case.node(stop.node()), step.src.addr);
         let back = node.and_then(|n| {
             let answer = route::lookup(n, src, None, None, 0);
-            answer.route.and_then(|r| r.dev.clone())
+            // A source that is the node's own is refused with any setting.
+            let away = answer.kind == route::RouteKind::Unicast;
+            answer.route.filter(|_| away).and_then(|r| r.dev.clone())
         });
         let iface = stop.last.map_or(&*step.iface, |s| &*s.iface);
         let strict = node.is_some_and(|n| {

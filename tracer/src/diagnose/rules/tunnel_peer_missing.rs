@@ -69,8 +69,17 @@ impl Rule for TunnelPeerMissing {
         let gateway = hop.as_ref().map_or(dst, |h| h.via);
         let mac = hop.as_ref().and_then(|h| h.mac.clone());
         let missing = hop.as_ref().and_then(|h| h.missing);
+        // What the node has, it does not miss, whatever else dropped the packet.
+        let wanted = if fdb {
+            Missing::Fdb
+        } else {
+            Missing::Neighbour
+        };
+        if hop.is_some() && missing != Some(wanted) {
+            return None;
+        }
         let dev = sentence::word(&step.iface);
-        let cause = if fdb && missing != Some(Missing::Neighbour) {
+        let cause = if fdb {
             let mac = mac.map_or_else(String::new, |m| format!(" for the VTEP {m}"));
             format!(
                 "{} has no FDB entry{mac} ({gateway}) on {dev}, so the tunnel does not know where to send it",
