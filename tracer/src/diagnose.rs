@@ -206,6 +206,8 @@ pub fn exit_code(verdict: &Verdict, findings: &[Finding]) -> u8 {
 }
 
 #[cfg(test)]
+mod near;
+#[cfg(test)]
 mod recorded;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -54,7 +54,7 @@ const CASES: &[(&str, &str)] = &[
     ("c68", "rate-limited"),
 ];
 
-fn read(case: &str) -> Trace {
+pub(super) fn read(case: &str) -> Trace {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/recordings");
     let file = folder.join(format!("{case}.jsonl.zst"));
     recording::read(&file).unwrap().0

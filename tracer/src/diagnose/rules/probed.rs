@@ -340,4 +340,4 @@ fn failed(report: &Report) -> Option<Found> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::diagnose) mod tests;
