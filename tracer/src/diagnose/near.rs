@@ -6,7 +6,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
 use std::net::IpAddr;
+use std::path::Path;
 
 use super::recorded::read;
 use super::{diagnose, pages};
@@ -97,7 +100,9 @@ fn every_near_miss_is_silent() {
             let (verdict, findings) = diagnose(&trace);
             let silent = findings.iter().all(|f| f.code != example.code);
             if !silent || verdict.code != near.then {
-                wrong += &format!(
+                // Writing to a String cannot fail.
+                let _ = write!(
+                    wrong,
                     "\n{}, {}: not {} but {}",
                     example.code,
                     near.what,
@@ -108,6 +113,56 @@ fn every_near_miss_is_silent() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// The laboratory's tests that a document names: `c09`, `healthy-outside`, `probe_of_…`.
+fn named_tests(text: &str) -> BTreeSet<String> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let case =
+        |w: &str| w.starts_with('c') && w.len() > 2 && w[1..3].chars().all(|c| c.is_ascii_digit());
+    let words = text.split(|c| !word(c)).filter(|w| {
+        case(w) || w.starts_with("healthy-") || w.starts_with("probe_") || w.starts_with("core_")
+    });
+    words.map(|w| w.replace('-', "_")).collect()
+}
+
+#[test]
+fn the_document_has_every_finding_and_no_other() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let text = fs::read_to_string(root.join("docs/findings.md")).unwrap();
+    let (tables, list) = text.split_once("## All findings").unwrap();
+    let known: BTreeSet<&str> = pages().map(|p| p.code).collect();
+    let listed: BTreeSet<&str> = list
+        .lines()
+        .filter_map(|l| l.strip_prefix("| `")?.split_once('`'))
+        .map(|(code, _)| code)
+        .collect();
+    assert_eq!(listed, known);
+
+    let quoted = tables.lines().filter(|l| l.starts_with('|'));
+    let quoted = quoted.flat_map(|l| l.split('`').skip(1).step_by(2));
+    let kebab = |w: &&str| w.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    let used: BTreeSet<&str> = quoted.filter(kebab).collect();
+    let unknown: Vec<_> = used.difference(&known).collect();
+    assert!(unknown.is_empty(), "no such findings: {unknown:?}");
+
+    let mut tests = String::new();
+    for file in [
+        "cases/table.rs",
+        "cases/healthy.rs",
+        "scenarios/probe.rs",
+        "scenarios/usage.rs",
+    ] {
+        tests += &fs::read_to_string(root.join("tests/tests").join(file)).unwrap();
+    }
+    for name in named_tests(tables) {
+        let there = [
+            format!(" {name}_"),
+            format!(" {name}:"),
+            format!("fn {name}("),
+        ];
+        assert!(there.iter().any(|t| tests.contains(t)), "no test {name}");
+    }
 }
 
 // What the examples are changed with.

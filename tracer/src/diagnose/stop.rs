@@ -88,6 +88,7 @@ impl<'a> Stop<'a> {
     /// the kernel said points elsewhere.
     pub(super) fn may_be_netfilter(&self) -> bool {
         const OF_NETFILTER: &[&str] = &[
+            "__nf_",
             "nf_",
             "nft_",
             "ipt_",

@@ -108,7 +108,7 @@ pub(super) static EXAMPLES: &[Example] = &[
         code: "ttl-exceeded",
         speaks: || with_ttl(1),
         near: &[near("its time had not run out", "packet-drop", |t| {
-            *t = with_ttl(64)
+            *t = with_ttl(64);
         })],
     },
     Example {
@@ -127,7 +127,7 @@ pub(super) static EXAMPLES: &[Example] = &[
         speaks: || read("c65"),
         near: &[
             near("it was masqueraded", "no-reply", |t| {
-                with_step(t, StepKind::Masquerade)
+                with_step(t, StepKind::Masquerade);
             }),
             near(
                 "the node routes it to another node's block",
@@ -168,7 +168,7 @@ pub(super) static EXAMPLES: &[Example] = &[
         code: "no-traffic",
         speaks: || Bench::new().fold().trace(header(), Losses::default()),
         near: &[near("one packet was seen", "rejected", |t| {
-            *t = answered(3, 1)
+            *t = answered(3, 1);
         })],
     },
     Example {

@@ -47,7 +47,7 @@ pub(super) static EXAMPLES: &[Example] = &[
         speaks: || read("c02"),
         near: &[
             near("it was translated", "no-reply", |t| {
-                with_step(t, StepKind::Dnat)
+                with_step(t, StepKind::Dnat);
             }),
             near("it was freed before the nat table", "packet-drop", |t| {
                 for packet in &mut t.packets {

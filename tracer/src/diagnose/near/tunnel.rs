@@ -32,7 +32,7 @@ pub(super) static EXAMPLES: &[Example] = &[
         speaks: || read("c26"),
         near: &[
             near("events were lost", "no-reply", |t| {
-                t.closing.losses.ring_buffer = 1
+                t.closing.losses.ring_buffer = 1;
             }),
             near("one of that direction arrived", "no-reply", |t| {
                 for step in &mut another(t, false).steps {
@@ -156,14 +156,21 @@ pub(super) static EXAMPLES: &[Example] = &[
     Example {
         code: "asymmetric-path",
         speaks: || read("c15"),
-        near: &[near(
-            "an answer was translated back",
-            "conntrack-invalid",
-            |t| {
+        near: &[
+            near("frames on the bridge pass netfilter", "rejected", |t| {
+                let sysctls = &mut on(t, "worker").sysctls;
+                sysctls.insert("net.bridge.bridge-nf-call-iptables".into(), "1".into());
+            }),
+            near("the pods are on no bridge", "rejected", |t| {
+                for link in &mut on(t, "worker").links {
+                    link.master = None;
+                }
+            }),
+            near("an answer was translated back", "conntrack-invalid", |t| {
                 let step = another(t, true).steps.last_mut().unwrap();
                 step.kind = StepKind::UnDnat;
-            },
-        )],
+            }),
+        ],
     },
     Example {
         code: "mtu-exceeded",

@@ -29,7 +29,8 @@ impl Rule for AddressNotAssigned {
 
     fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
         let vanished = stop.how == How::Vanished;
-        if !vanished && !(matches!(stop.how, How::Dropped | How::Rejected) && stop.unrouted()) {
+        let ended = matches!(stop.how, How::Dropped | How::Rejected);
+        if !(vanished || ended && stop.unrouted()) {
             return None;
         }
         let step = stop.place()?;

@@ -9,12 +9,13 @@ pub(super) struct ConntrackClash;
 
 static PAGE: Page = Page {
     code: "conntrack-clash",
-    title: "two first packets of one flow raced in conntrack",
-    meaning: "Two packets of a new flow went through the stack at the same time (typically the A and AAAA query of one socket), each made an entry, and the second could not be inserted and was dropped. The client waits 5 s and asks again. Kernels from 5.9 on resolve most such races.",
+    title: "a first packet's conntrack entry clashed with another",
+    meaning: "Two packets of a new flow went through the stack at the same time (typically the A and AAAA query of one socket), each made an entry, and the second could not be inserted and was dropped. The client waits 5 s and asks again. Kernels from 5.9 on resolve most such races. For TCP it is mostly the SNAT that found no free port: too few of them, or one fixed, for so many connections to one server.",
     told: "A packet was dropped when its conntrack entry was to be confirmed (in POSTROUTING or INPUT, by nf_hook_slow, not by a rule), and insert_failed grew.",
     ruled_out: "insert_failed does not grow.",
     next: &[
         "conntrack -S | grep -o 'insert_failed=[0-9]*'",
+        "iptables-save -t nat | grep -e SNAT -e to-ports",
         "options single-request-reopen in the pod's resolv.conf, or a node-local DNS cache",
     ],
 };

@@ -11,7 +11,7 @@ static PAGE: Page = Page {
     code: "conntrack-full",
     title: "the conntrack table is full",
     meaning: "The node tracks as many connections as it may (nf_conntrack_max), and drops the first packet of every further one before any rule sees it. Existing connections go on, which makes it look random. The kernel's log says 'table full, dropping packet'.",
-    told: "A first packet was dropped by conntrack itself (freed in nf_hook_slow, not in a rule's function), and conntrack's drop counter grew or the table was at its limit.",
+    told: "A first packet was dropped by conntrack itself (freed in nf_hook_slow, not in a rule's function), and conntrack's drop counter grew during the run (or, where it was read once only, the table was at its limit).",
     ruled_out: "conntrack's drop counter does not grow and the count is well below the limit.",
     next: &[
         "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max",

@@ -12,8 +12,8 @@ static PAGE: Page = Page {
     code: "forwarding-off",
     title: "the node does not forward",
     meaning: "The node is told not to route packets for others (net.ipv4.ip_forward=0, or forwarding=0 on the interface the packet came in by), so nothing from its pods gets further. The node's own traffic is not concerned.",
-    told: "The packet was freed where the routing decision fails (ip_error, ip6_forward), and the sysctl is 0 in the state of the node; or the kernel gave reason IP_INADDRERRORS there.",
-    ruled_out: "net.ipv4.ip_forward and net.ipv4.conf.IFACE.forwarding are 1.",
+    told: "The packet was freed where the routing decision fails (ip_error, ip6_forward), where the node has a way to send it on, and the sysctl of the interface that it came in by (for IPv6, of all) is 0 in the state of the node; or the kernel gave reason IP_INADDRERRORS there.",
+    ruled_out: "net.ipv4.conf.IFACE.forwarding is 1, whatever net.ipv4.ip_forward says; or the best route is no unicast route.",
     next: &[
         "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding",
         "sysctl -a 2>/dev/null | grep '\\.forwarding = 0'",
@@ -32,7 +32,7 @@ fn off(node: &Namespace, iface: &str, ipv6: bool) -> Option<String> {
     let own = format!("net.ipv4.conf.{iface}.forwarding");
     let all = "net.ipv4.ip_forward";
     match (is(&own), is(all)) {
-        (Some(0), Some(0)) | (None, Some(0)) => Some(all.to_owned()),
+        (Some(0) | None, Some(0)) => Some(all.to_owned()),
         (Some(0), _) => Some(own),
         _ => None,
     }

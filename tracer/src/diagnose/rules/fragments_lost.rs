@@ -11,7 +11,7 @@ static PAGE: Page = Page {
     code: "fragments-lost",
     title: "fragments of a datagram were lost",
     meaning: "A datagram larger than the path was sent in fragments, and not all of them arrived, so it was never put together. Firewalls and security groups like to drop later fragments, which carry no ports. Large DNS answers are the usual victims; over TCP the same query works.",
-    told: "Fragments of one datagram were seen and none of it was delivered, or the node's reassembly failures grew while the flow went unanswered.",
+    told: "Fragments of one datagram were seen, not all of them where it was seen last, and none of it was delivered; or the kernel freed it because its reassembly took too long.",
     ruled_out: "IpReasmFails does not grow, and every fragment was seen.",
     next: &[
         "nstat -az IpReasmFails IpReasmReqds",
@@ -27,7 +27,7 @@ impl Rule for FragmentsLost {
     fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
         let timeout = stop.reason() == Some("FRAG_REASM_TIMEOUT");
         let lost = matches!(stop.how, How::Vanished | How::Lost) && is_fragment(stop.packet);
-        if !timeout && !(lost && !whole(stop.packet)) {
+        if !(timeout || lost && !whole(stop.packet)) {
             return None;
         }
         told(case, stop)

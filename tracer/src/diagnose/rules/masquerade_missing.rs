@@ -13,7 +13,7 @@ static PAGE: Page = Page {
     title: "a pod's address left the cluster untranslated",
     meaning: "The packet went out to a host outside with the pod's own address as source. Unless the network routes the pods' range back to this node, the answer cannot come: natOutgoing is off for the pool, the pool is not in the masquerade set, or the nat rules are gone.",
     told: "A request to an address outside the cluster left by the uplink with a pod's source and without a masquerade or SNAT step, and was not answered.",
-    ruled_out: "A masquerade step, or an answer.",
+    ruled_out: "A masquerade step, an answer, or a route of the node's own to a router behind which the address is.",
     next: &[
         "iptables-save -t nat -c | grep -e MASQUERADE",
         "ipset list cali40masq-ipam-pools",

@@ -130,6 +130,7 @@ fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Found {
         Some(Outcome::Dropped) => {
             "; the message that tells the sender (fragmentation needed) was dropped"
         }
+        Some(Outcome::Delivered) => "; the sender was told (fragmentation needed)",
         None if direct => "; the message that tells the sender was not seen",
         _ => "",
     };

@@ -11,8 +11,8 @@ static PAGE: Page = Page {
     code: "route-localnet",
     title: "a loopback source cannot leave the node",
     meaning: "A process on the node called a NodePort on 127.0.0.1. After DNAT to a pod the packet still has a loopback source, and Linux does not route such packets off the loopback unless net.ipv4.conf.*.route_localnet is 1. kube-proxy sets it in iptables mode only, and not where it is told to leave localhost NodePorts alone.",
-    told: "A packet with a loopback source was dropped after its destination had become another host's, and route_localnet is 0 or was not read.",
-    ruled_out: "net.ipv4.conf.all.route_localnet is 1.",
+    told: "A packet with a loopback source was dropped where it is routed after its destination had become another host's, and route_localnet is 0 or was not read.",
+    ruled_out: "net.ipv4.conf.all.route_localnet is 1, or that of the way out; or a rule dropped it.",
     next: &[
         "sysctl net.ipv4.conf.all.route_localnet",
         "call the NodePort on the node's own address instead of 127.0.0.1",

@@ -15,8 +15,8 @@ static PAGE: Page = Page {
     code: "stale-backend",
     title: "translated to a pod that is gone",
     meaning: "The Service's DNAT leads to an address that belongs to no pod, or to none of the Service's endpoints. Either kube-proxy's rules on the node are old, or an old conntrack entry keeps a flow (often UDP from a fixed port) on a translation that new flows would not get, or session affinity pins the client to it.",
-    told: "The request was DNATed to an address that the EndpointSlices do not list, or that the node which owns its block has no pod for, and it went unanswered there.",
-    ruled_out: "The address is a ready endpoint of the Service and a pod has it.",
+    told: "The request was DNATed to an address that the EndpointSlices do not list, or that the node which owns its block has no pod for, and it went unanswered there. An address that some pod has is blamed only if the packet came there.",
+    ruled_out: "The EndpointSlices list the address, ready or not, or a pod has it and the packet ended on the way.",
     next: &[
         "kubectl get endpointslices -n NS -l kubernetes.io/service-name=NAME",
         "conntrack -L -d SERVICE",
@@ -46,7 +46,7 @@ impl Rule for StaleBackend {
         // One that lives cannot be why the packet ended on the way to it.
         let arrived = stop.how == How::Unanswered || stop.how == How::Rejected && !in_vain;
         let unlisted = listed == Some(false) && (arrived || !alive(case, addr));
-        if !unlisted && !(gone.is_some() && in_vain) {
+        if !(unlisted || gone.is_some() && in_vain) {
             return None;
         }
         Some(told(case, stop, (addr, port), listed, gone.as_deref()))

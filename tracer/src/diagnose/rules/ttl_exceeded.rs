@@ -13,8 +13,8 @@ static PAGE: Page = Page {
     code: "ttl-exceeded",
     title: "time to live ran out",
     meaning: "Each router takes one from the packet's time to live (hop limit), and it reached zero: the packet was sent with too small a value, or it goes round in a routing loop.",
-    told: "The packet was answered with ICMP time exceeded, or freed in ip_forward or ip6_forward with a time to live of 1 or less.",
-    ruled_out: "The time to live at the place of the drop is above 1.",
+    told: "The packet was answered with ICMP time exceeded, or freed in ip_forward or ip6_forward with a time to live of 1 or less; or such a message of a router came in, and the flow was never answered.",
+    ruled_out: "The time to live at the place of the drop is above 1; or the message is about fragments that came too late (code 1).",
     next: &["ip route get DESTINATION", "traceroute -n DESTINATION"],
 };
 

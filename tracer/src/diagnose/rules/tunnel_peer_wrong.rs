@@ -15,7 +15,7 @@ static PAGE: Page = Page {
     title: "wrapped and sent to the wrong address",
     meaning: "The packet was put into the tunnel with an outer destination that is not an address of the node where the pod runs: the FDB entry of the VTEP's MAC (or the route of IP-in-IP) is stale, as after a node got a new address.",
     told: "The outer destination, seen on the wire or read from the FDB, differs from the addresses of the node that owns the inner destination; or nobody answers ARP for it.",
-    ruled_out: "The outer destination is one of that node's addresses.",
+    ruled_out: "The outer destination is one of that node's addresses; of a node that is not watched, it may be one that is not known.",
     next: &[
         "bridge fdb show dev vxlan.calico",
         "ip neigh show",
