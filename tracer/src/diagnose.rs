@@ -36,6 +36,12 @@ pub struct Found {
     pub iface: Option<Arc<str>>,
     /// The packet that shows it.
     pub packet: Option<u64>,
+    /// Which of several of its kind on one node it is: the chain, device or
+    /// address that it blames; empty where there can be one only.
+    pub part: String,
+    /// It rests on something not having been seen, so lost events may be all
+    /// there is to it.
+    pub unsure: bool,
     /// What is said.
     pub finding: Finding,
 }
@@ -81,24 +87,14 @@ pub fn diagnose_live(trace: &Trace, now_ns: u64) -> (Verdict, Vec<Finding>) {
     judge(trace, Some(now_ns))
 }
 
-/// Findings that rest on something not having been seen.
-const BY_ABSENCE: &[&str] = &[
-    "no-reply",
-    "underlay-loss",
-    "asymmetric-path",
-    "masquerade-missing",
-    "service-not-translated",
-    "fragments-lost",
-];
-
 fn judge(trace: &Trace, now: Option<u64>) -> (Verdict, Vec<Finding>) {
     let case = Case::new(trace, now);
     let mut found = explained(&case);
     found.extend(RULES.iter().filter_map(|r| r.whole(&case)));
     if trace.closing.losses.any() {
         // What was not seen may be among what was lost.
-        for f in &mut found {
-            if f.finding.severity == Severity::Fault && BY_ABSENCE.contains(&&*f.finding.code) {
+        for f in found.iter_mut().filter(|f| f.unsure) {
+            if f.finding.severity == Severity::Fault {
                 f.finding.severity = Severity::Warning;
             }
         }
@@ -128,7 +124,7 @@ fn explained(case: &Case<'_>) -> Vec<Found> {
         };
         let same = |f: &Found| {
             f.finding.code == next.finding.code
-                && f.node == next.node
+                && (&f.node, &f.part) == (&next.node, &next.part)
                 && rank(f.finding.severity) <= rank(next.finding.severity)
         };
         match found.iter_mut().find(|(f, _)| same(f)) {
@@ -210,6 +206,8 @@ pub fn exit_code(verdict: &Verdict, findings: &[Finding]) -> u8 {
     }
 }
 
+#[cfg(test)]
+mod near;
 #[cfg(test)]
 mod recorded;
 #[cfg(test)]

@@ -131,9 +131,17 @@ impl Namespace {
         self.sysctls.get(name)?.trim().parse().ok()
     }
 
-    /// How much a counter grew during the run; its whole value where it was
-    /// read once.
+    /// Whether the counters were read when the run began, too.
+    pub fn read_twice(&self) -> bool {
+        !self.counters_before.is_empty()
+    }
+
+    /// How much a counter grew during the run; nothing where it was not read
+    /// before and after, for what it counted then may be years old.
     pub fn grew(&self, counter: &str) -> u64 {
+        if !self.read_twice() {
+            return 0;
+        }
         let now = self.counters.get(counter).copied().unwrap_or(0);
         now.saturating_sub(self.counters_before.get(counter).copied().unwrap_or(0))
     }

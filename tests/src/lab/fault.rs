@@ -83,6 +83,12 @@ pub const ALL: &[Fault] = &[
     host::NO_MASQUERADE,
     wire::RATE_LIMIT,
     endpoint::ACCEPT_QUEUE_FULL,
+    tunnel::ANSWER_BY_ANOTHER_WAY,
+    host::SHORT_TTL,
+    host::SNAT_PORT_TAKEN,
+    service::OLD_DNS_RECORD,
+    wire::LARGER_MTU,
+    tunnel::ROUTING_LOOP,
 ];
 
 /// The fault of that name or number.

@@ -1,5 +1,6 @@
 //! One case: break the laboratory, follow the traffic, compare.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use tracer_tests::lab::fault;
 
-use crate::run::follow;
+use crate::run::{Done, follow};
 use crate::traffic::Outcome;
 use crate::world::lab;
 
@@ -15,6 +16,8 @@ use crate::world::lab;
 pub(crate) struct Case {
     /// The fault's name.
     pub(crate) fault: &'static str,
+    /// What else is wrong at the same time.
+    pub(crate) with: &'static [&'static str],
     /// What is followed.
     pub(crate) follow: &'static [&'static str],
     /// The traffic that shows the fault, and what the client lives through.
@@ -24,6 +27,8 @@ pub(crate) struct Case {
     pub(crate) works: Option<fn() -> Outcome>,
     /// The code of the verdict.
     pub(crate) code: &'static str,
+    /// Findings that are listed beside it, as `SEVERITY CODE`.
+    pub(crate) also: &'static [&'static str],
     /// The nodes that the verdict may name; it names one of them. None where there is no one place.
     pub(crate) nodes: &'static [&'static str],
     /// What the verdict's sentence or its evidence mentions.
@@ -35,11 +40,13 @@ impl Case {
     /// A call of the Service `remote` by the pod `client` that gets no answer.
     pub(crate) const SILENT: Self = Self {
         fault: "",
+        with: &[],
         follow: &["--pod", "client", "--dst", "10.98.235.247:80"],
         traffic: crate::traffic::call_service,
         witness: Outcome::TimedOut,
         works: None,
         code: "",
+        also: &[],
         nodes: &[],
         words: &[],
         exit: 3,
@@ -51,8 +58,14 @@ impl Case {
         let id = name.split('_').next().expect("a name");
         let _lab = lab();
         let fault = fault::named(self.fault).expect("a fault of the laboratory");
-        assert_eq!(id, fault.id.to_lowercase(), "the test's number");
+        if id.starts_with('c') {
+            assert_eq!(id, fault.id.to_lowercase(), "the test's number");
+        }
         fault.apply().expect("the fault is made");
+        for other in self.with {
+            let other = fault::named(other).expect("a fault of the laboratory");
+            other.apply().expect("the other fault is made");
+        }
 
         let file = recordings().join(format!("{id}.jsonl"));
         let run = follow(&format!("case-{id}"), &["-w"])
@@ -67,10 +80,7 @@ impl Case {
         if let Some(works) = works {
             assert_eq!(works, Outcome::Answered, "what works all the same");
         }
-        let told: Told = match serde_json::from_str(&done.stdout) {
-            Ok(told) => told,
-            Err(error) => panic!("{error}\n{}\n{}", done.stdout, done.stderr),
-        };
+        let told = Told::of(&done);
         println!("{id}: {}", told.describe());
         self.compare(&told);
         done.exit(self.exit);
@@ -95,6 +105,11 @@ impl Case {
                 text += &finding.evidence.join("\n");
             }
         }
+        for listed in self.also {
+            let listed = listed.split_once(' ').expect("severity and code");
+            let there = |f: &Finding| (f.severity.as_str(), f.code.as_str()) == listed;
+            assert!(told.findings.iter().any(there), "no {listed:?} in\n{said}");
+        }
         for word in self.words {
             assert!(text.contains(word), "no {word:?} in\n{said}");
         }
@@ -103,27 +118,37 @@ impl Case {
 
 /// What this test needs of the tool's result.
 #[derive(Debug, Deserialize)]
-struct Told {
-    verdict: Verdict,
-    findings: Vec<Finding>,
+pub(crate) struct Told {
+    pub(crate) verdict: Verdict,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) losses: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Verdict {
-    code: String,
-    summary: String,
+pub(crate) struct Verdict {
+    pub(crate) code: String,
+    pub(crate) summary: String,
     node: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Finding {
-    code: String,
+pub(crate) struct Finding {
+    pub(crate) severity: String,
+    pub(crate) code: String,
     summary: String,
     evidence: Vec<String>,
 }
 
 impl Told {
-    fn describe(&self) -> String {
+    #[track_caller]
+    pub(crate) fn of(done: &Done) -> Self {
+        match serde_json::from_str(&done.stdout) {
+            Ok(told) => told,
+            Err(error) => panic!("{error}\n{}\n{}", done.stdout, done.stderr),
+        }
+    }
+
+    pub(crate) fn describe(&self) -> String {
         let Verdict {
             code,
             summary,
@@ -133,7 +158,13 @@ impl Told {
         let mut text = format!("{code} at {node}: {summary}");
         for finding in &self.findings {
             // Writing to a String cannot fail.
-            let _ = write!(text, "\n  {}: {}", finding.code, finding.summary);
+            let Finding {
+                severity,
+                code,
+                summary,
+                ..
+            } = finding;
+            let _ = write!(text, "\n  {severity} {code}: {summary}");
             for line in &finding.evidence {
                 let _ = write!(text, "\n    {line}");
             }
@@ -143,7 +174,7 @@ impl Told {
 }
 
 /// Where the recordings go.
-fn recordings() -> PathBuf {
+pub(crate) fn recordings() -> PathBuf {
     let dir = std::env::var_os("TRACER_CASES").map_or_else(
         || {
             // target/debug/deps/cases-HASH

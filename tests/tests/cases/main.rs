@@ -6,6 +6,8 @@
 //! A case that not every kernel can make is ignored, with the reason; `--include-ignored` runs it.
 
 mod case;
+mod healthy;
+mod losses;
 mod table;
 mod traffic;
 

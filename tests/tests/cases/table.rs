@@ -16,6 +16,7 @@ const ASKING: &[&str] = &[
     "--proto",
     "udp",
 ];
+const ANYTHING: &[&str] = &["--pod", "client"];
 const NODE_PORT: &[&str] = &["--src", "172.31.0.5", "--dst", "172.31.0.2:30080"];
 const LARGE_ANSWER: &[&str] = &[
     "--pod",
@@ -218,6 +219,63 @@ cases! {
         follow: &["--pod", "client", "--dst", "172.31.0.5:8080"],
         works: Some(traffic::service_works),
         code: "masquerade-missing", nodes: &["worker"], words: &["10.244.80.65"],
+    }
+}
+
+// Ways that only the whole path shows.
+cases! {
+    c80_answer_by_another_way {
+        fault: "answer-by-another-way",
+        code: "asymmetric-path", nodes: &["worker2"], words: &["vxlan", "eth0"],
+    }
+    c81_short_ttl {
+        fault: "short-ttl", witness: Outcome::Unreachable,
+        code: "ttl-exceeded", nodes: &["worker"], words: &["time to live", "first seen with 1"],
+    }
+    c82_snat_port_taken {
+        fault: "snat-port-taken", traffic: traffic::call_outside,
+        follow: &["--pod", "client", "--dst", "172.31.0.5:8080"],
+        works: Some(traffic::service_works),
+        code: "conntrack-clash", nodes: &["worker"], words: &["insert_failed", "no free port"],
+    }
+    c84_larger_mtu {
+        fault: "larger-mtu", traffic: traffic::upload_to_service, witness: Outcome::Answered,
+        code: "delivered", also: &["warning mtu-exceeded"], exit: 0,
+    }
+}
+
+cases! {
+    c85_routing_loop {
+        fault: "routing-loop", works: Some(traffic::neighbour_works),
+        code: "ttl-exceeded", words: &["time to live", "loop"],
+    }
+}
+
+// Two faults at once: the first on the path is the verdict, and the other is listed.
+cases! {
+    p01_no_masquerade_and_policy {
+        fault: "no-masquerade", with: &["ingress-denied"], follow: ANYTHING,
+        traffic: traffic::call_outside_then_service,
+        code: "masquerade-missing", nodes: &["worker"], words: &["172.31.0.5"],
+        also: &["fault policy-drop"],
+    }
+    p02_old_entry_and_blocked_tunnel {
+        fault: "dns-entry-stale", with: &["underlay-drops-vxlan"], follow: ANYTHING,
+        traffic: traffic::ask_then_call_service,
+        code: "stale-backend", words: &["10.244.158.66", "conntrack"],
+        also: &["fault underlay-loss"],
+    }
+    p03_firewall_and_policy {
+        fault: "api-server-rejected", with: &["ingress-denied"], follow: ANYTHING,
+        traffic: traffic::call_api_server_then_service,
+        code: "host-firewall", nodes: &["worker"], words: &["172.31.0.2:6443"],
+        also: &["fault policy-drop"],
+    }
+    p04_policy_and_no_listener {
+        fault: "ingress-denied", follow: ANYTHING,
+        traffic: traffic::call_service_then_closed_port, witness: Outcome::Refused,
+        code: "policy-drop", nodes: &["worker2"], words: &["default-deny"],
+        also: &["fault backend-refused"],
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tracer_tests::lab::client::{self, Kept, Options};
 use tracer_tests::lab::fault::{KEPT_PORT, stray::Stray};
+use tracer_tests::lab::topology;
 
 use crate::run::LIMIT;
 use crate::trace::kprobes;
@@ -136,6 +137,29 @@ pub(crate) fn call_outside() -> Outcome {
     call("client", v4(172, 31, 0, 5, 8080))
 }
 
+/// Two calls, one after the other; what became of the second.
+fn both(first: fn() -> Outcome, second: fn() -> Outcome) -> Outcome {
+    let (first, second) = (first(), second());
+    assert_ne!(first, Outcome::Answered, "the first call fails, too");
+    second
+}
+
+pub(crate) fn call_outside_then_service() -> Outcome {
+    both(call_outside, call_service)
+}
+
+pub(crate) fn ask_then_call_service() -> Outcome {
+    both(ask_from_kept_port, call_service)
+}
+
+pub(crate) fn call_api_server_then_service() -> Outcome {
+    both(call_api_server, call_service)
+}
+
+pub(crate) fn call_service_then_closed_port() -> Outcome {
+    both(call_service, || call("client", v4(10, 244, 80, 66, 9999)))
+}
+
 pub(crate) fn ask_from_kept_port() -> Outcome {
     // Twice, as resolvers do.
     let first = client::resolve_from(Some("client"), KEPT_PORT, NAME, brief());
@@ -239,4 +263,41 @@ pub(crate) fn new_question_works() -> Outcome {
 pub(crate) fn small_answer_works() -> Outcome {
     let to = v4(172, 31, 0, 5, 8080);
     Outcome::of(&client::echo(Some("client"), to, LIMIT))
+}
+
+pub(crate) fn outside_works() -> Outcome {
+    patient("client", v4(172, 31, 0, 5, 8080))
+}
+
+pub(crate) fn service_works_for_itself() -> Outcome {
+    patient("remote", service())
+}
+
+pub(crate) fn name_then_service_works() -> Outcome {
+    match new_question_works() {
+        Outcome::Answered => service_works(),
+        failed => failed,
+    }
+}
+
+pub(crate) fn remote_works_over_ipv6() -> Outcome {
+    let remote = topology::pod("remote").expect("a pod").addr6;
+    patient("client", SocketAddr::new(remote.into(), 8080))
+}
+
+/// Both ways, in more packets than a window holds.
+pub(crate) fn large_transfer_works() -> Outcome {
+    let up = Options::up(400_000).timeout(LIMIT);
+    match Outcome::of(&client::get(Some("client"), service(), &up)) {
+        Outcome::Answered => {
+            let down = Options::down(400_000).timeout(LIMIT);
+            Outcome::of(&client::get(Some("client"), service(), &down))
+        }
+        failed => failed,
+    }
+}
+
+pub(crate) fn large_answer_works() -> Outcome {
+    let to = v4(172, 31, 0, 5, 8080);
+    Outcome::of(&client::echo_bytes(Some("client"), to, 3000, LIMIT))
 }

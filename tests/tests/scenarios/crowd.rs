@@ -120,6 +120,10 @@ fn every_byte_of_a_large_transfer() {
         "{}",
         done.stderr
     );
+    assert_eq!(closing["verdict"]["code"], "delivered", "{closing}");
+    let findings = closing["findings"].as_array().expect("findings");
+    let severities: Vec<_> = findings.iter().map(|f| &f["severity"]).collect();
+    assert!(severities.iter().all(|s| *s == "note"), "{findings:?}");
     let steps = lines(&done.stdout, true);
     let there = [
         format!("ingress {CLIENT_END}@worker"),

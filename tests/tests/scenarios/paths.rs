@@ -91,7 +91,7 @@ fn arrived(packet: &Packet) {
 /// A whole short exchange over TCP: handshake, request, answer, end, each packet delivered once.
 #[track_caller]
 fn whole_exchange<'a>(trace: &'a Trace, flow: &Flow) -> [Vec<&'a Packet>; 2] {
-    trace.verdict("delivered").lossless();
+    trace.healthy().lossless();
     let state = flow.state.as_str();
     trace.require(
         state == "closed",
@@ -515,7 +515,7 @@ fn name_then_service() {
     let asked = asked.expect("the resolver logged it").peer;
     let done = run.stop();
     let trace = done.exit(0).trace();
-    trace.lossless().verdict("delivered");
+    trace.lossless().healthy();
     let (d, dns) = ("10.96.0.10:53", "10.244.158.66:53");
     let flow = trace.flow(&format!("udp {asked} > {d} = {dns}"));
     let (requests, replies) = (
@@ -594,7 +594,7 @@ fn connection_older_than_the_tool() {
         back_by_service(packet);
     }
     one_new_entry(&trace, flow, &[]);
-    trace.lossless();
+    trace.lossless().healthy();
 }
 
 #[test]
@@ -622,6 +622,7 @@ fn pod_that_comes_after_the_tool() {
     let p = peer;
     let flow = trace.flow(&format!("tcp {p} > {S} = {B}"));
     trace.require(flow.state == "closed", "the connection is closed");
+    trace.healthy();
     let end = &pod.host_end;
     way!(
         trace.packet(flow, "SYN"),
@@ -734,7 +735,7 @@ fn udp_echo() {
     let saw = answer.trim().rsplit_once("saw=").expect("saw").1.to_owned();
     let done = run.stop();
     let trace = done.exit(0).trace();
-    trace.lossless().verdict("delivered");
+    trace.lossless().healthy();
     let flow = trace.only_flow(&format!("udp {saw} > {B}"));
     trace.require(flow.state == "answered", "answered");
     plain_ways(&trace, flow, [&saw, B]);
@@ -749,7 +750,7 @@ fn icmp_echo() {
     netns::within("client", || ping(remote)).expect("an answer");
     let done = run.stop();
     let trace = done.exit(0).trace();
-    trace.lossless().verdict("delivered");
+    trace.lossless().healthy();
     trace.require(trace.flows.len() == 1, "one flow");
     let flow = &trace.flows[0];
     assert_eq!(
@@ -811,7 +812,7 @@ fn fragments_are_one_packet() {
     assert_eq!(heard.expect("the server logged it").received, 4000);
     let done = run.stop();
     let trace = done.exit(0).trace();
-    trace.lossless().verdict("delivered");
+    trace.lossless().healthy();
     let flow = trace.only_flow(&format!("udp {C} > {B}"));
     let requests = trace.packets_of(flow, "request");
     trace.require(requests.len() == 1, "one packet there");
@@ -851,4 +852,5 @@ fn count_ends_it() {
     let trace = done.exit(0).trace();
     let flow = trace.only_flow(&format!("tcp {C} > {S} = {B}"));
     to_remote_by_service(trace.packet(flow, "SYN"));
+    trace.healthy();
 }

@@ -254,6 +254,24 @@ fn probe_without_a_way_to_the_resolver() {
 }
 
 #[test]
+fn probe_of_an_old_record() {
+    let _lab = lab();
+    broken("old-dns-record");
+    let done = probe("probe-old-record", REMOTE).run();
+    done.exit(3).trace().verdict("dns-answer-mismatch");
+    let report = report(&done);
+    assert_eq!(report["lookup"]["addrs"][0], "10.98.235.247");
+    assert_eq!(report["lookup"]["expected"][0], "10.98.235.250");
+    // Nobody translates the address that the Service has by now.
+    assert_eq!(results(&report)[1], "cluster-ip timed-out");
+    assert!(
+        codes(&done).contains(&"fault service-not-translated".to_owned()),
+        "{:?}",
+        codes(&done)
+    );
+}
+
+#[test]
 fn probe_over_udp() {
     let _lab = lab();
     let done = probe("probe-udp", "svc/kube-system/kube-dns:53")

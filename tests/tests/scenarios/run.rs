@@ -237,6 +237,18 @@ impl Running {
         fields.filter_map(|field| field.parse::<u64>().ok()).sum()
     }
 
+    /// Halts it: what happens now finds nobody who reads.
+    #[allow(dead_code, reason = "the cases halt it, the scenarios do not")]
+    pub(crate) fn pause(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    #[allow(dead_code, reason = "the cases halt it, the scenarios do not")]
+    pub(crate) fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
     /// Lets it work off what it has seen, then asks it to end, as Ctrl-C does.
     #[track_caller]
     pub(crate) fn stop(self) -> Done {

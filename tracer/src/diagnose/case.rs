@@ -120,7 +120,7 @@ impl<'a> Case<'a> {
 }
 
 /// A /32 or /128 route to an address through an interface of a pod's.
-fn has_pod(node: &Namespace, addr: IpAddr) -> bool {
+pub(super) fn has_pod(node: &Namespace, addr: IpAddr) -> bool {
     node.routes.iter().any(|r| {
         let host = if addr.is_ipv4() { 32 } else { 128 };
         r.dst == addr && r.prefix == host && &*r.kind == "unicast" && r.via.is_none()

@@ -30,6 +30,8 @@ pub(super) enum Class {
     ForwardPolicy,
     /// A rule, or chain policy, of the host's own firewall.
     Host,
+    /// Another rule of the cluster's own components.
+    Component,
 }
 
 /// A rule that denies the packet, found by walking.
@@ -136,7 +138,8 @@ impl Judged {
                 Class::NoEndpoints
             }
             Owner::KubeProxy if service_chain(&rule.chain) => Class::NoLocalEndpoints,
-            _ => Class::Host,
+            Owner::Host | Owner::Docker | Owner::Other => Class::Host,
+            _ => Class::Component,
         }
     }
 }
@@ -158,7 +161,7 @@ fn service_chain(chain: &str) -> bool {
 /// there are no rules to walk, where something in them is not known, or where
 /// they say that the packet passes.
 pub(super) fn judged(case: &Case<'_>, stop: &Stop<'_>) -> Option<Judged> {
-    if !matches!(stop.how, How::Dropped | How::Rejected) {
+    if !matches!(stop.how, How::Dropped | How::Rejected) || !stop.may_be_netfilter() {
         return None;
     }
     let name = stop.node();
@@ -375,13 +378,32 @@ impl Walk<'_> {
         }
     }
 
+    /// Packets that came to the policy of the chain that decided. Only legacy
+    /// tables count them: a base chain of nftables has no counter.
+    fn policy_counted(&self, decision: &Decision, ipv6: bool) -> Option<u64> {
+        if &*decision.variant != "legacy" {
+            return None;
+        }
+        let chain = &decision.path.last()?.chain;
+        let tables = self.rules.tables().iter();
+        let of_it = |t: &&crate::rules::Table| {
+            (&t.name, &t.variant, t.ipv6) == (&decision.table, &decision.variant, ipv6)
+        };
+        let chain = tables.filter(of_it).find_map(|t| t.chains.get(chain))?;
+        chain.counters.map(|(packets, _)| packets)
+    }
+
     fn denied(&self, hook: Hook, way: &Way, outer: bool, invalid: bool) -> Option<Judged> {
         let decision = way.end().filter(|_| way.verdict.denies())?;
         if self.only.is_some_and(|only| only != hook.chain()) {
             return None;
         }
         // The kernel counts: a rule that dropped a packet has counted it.
-        if decision.rule.as_ref().is_some_and(|r| r.packets == Some(0)) {
+        let counted = match &decision.rule {
+            Some(rule) => rule.packets,
+            None => self.policy_counted(decision, way.packet.dst.is_ipv6()),
+        };
+        if counted == Some(0) {
             return None;
         }
         Some(Judged {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::{diagnose, exit_code};
 use crate::recording;
-use crate::trace::Trace;
+use crate::trace::{Finding, Severity, Trace};
 
 /// Recording, and the verdict's code.
 const CASES: &[(&str, &str)] = &[
@@ -52,9 +52,37 @@ const CASES: &[(&str, &str)] = &[
     ("c40b", "fragments-lost"),
     ("c63", "bpf-drop"),
     ("c68", "rate-limited"),
+    ("c80", "asymmetric-path"),
+    ("c81", "ttl-exceeded"),
+    ("c82", "conntrack-clash"),
+    ("c84", "delivered"),
+    ("c85", "ttl-exceeded"),
 ];
 
-fn read(case: &str) -> Trace {
+/// Two faults at once: the verdict's code, and the other's.
+const PAIRS: &[(&str, &str, &str)] = &[
+    ("p01", "masquerade-missing", "policy-drop"),
+    ("p02", "stale-backend", "underlay-loss"),
+    ("p03", "host-firewall", "policy-drop"),
+    ("p04", "policy-drop", "backend-refused"),
+];
+
+/// Every path of the laboratory with nothing broken.
+const HEALTHY: &[&str] = &[
+    "same-node",
+    "pod-address",
+    "cluster-ip",
+    "outside",
+    "node-port",
+    "hairpin",
+    "host-process",
+    "name-then-service",
+    "ipv6",
+    "large-transfer",
+    "large-datagram",
+];
+
+pub(super) fn read(case: &str) -> Trace {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/recordings");
     let file = folder.join(format!("{case}.jsonl.zst"));
     recording::read(&file).unwrap().0
@@ -72,6 +100,50 @@ fn every_recording_is_judged_as_it_was_live() {
         let exit = exit_code(&verdict, &findings);
         let wanted = if healthy { 0 } else { 3 };
         assert_eq!(exit, wanted, "{case}: {findings:#?}");
+    }
+}
+
+#[test]
+fn the_first_of_two_faults_is_the_verdict_and_the_other_is_listed() {
+    for (case, first, second) in PAIRS {
+        let (verdict, findings) = diagnose(&read(case));
+        assert_eq!(verdict.code, *first, "{case}: {}", verdict.summary);
+        let faults = findings.iter().filter(|f| f.severity == Severity::Fault);
+        let codes: Vec<&str> = faults.map(|f| &*f.code).collect();
+        assert_eq!(codes, [*first, *second], "{case}: {findings:#?}");
+        assert_eq!(exit_code(&verdict, &findings), 3, "{case}");
+    }
+}
+
+#[test]
+fn nothing_is_complained_of_where_nothing_is_broken() {
+    for path in HEALTHY {
+        let (verdict, findings) = diagnose(&read(&format!("healthy-{path}")));
+        assert_eq!(verdict.code, "delivered", "{path}: {}", verdict.summary);
+        let note = |f: &Finding| f.severity == Severity::Note;
+        assert!(findings.iter().all(note), "{path}: {findings:#?}");
+        assert_eq!(exit_code(&verdict, &findings), 0, "{path}");
+    }
+}
+
+/// A ring of one page overflowed while the tool was halted.
+#[test]
+fn what_was_seen_between_the_holes_is_told_and_nothing_is_made_of_them() {
+    for (case, code, faults) in [
+        ("losses-healthy", "delivered", 0),
+        ("losses-broken", "policy-drop", 1),
+    ] {
+        let trace = read(case);
+        assert!(trace.closing.losses.ring_buffer > 0, "{case}");
+        let (verdict, findings) = diagnose(&trace);
+        assert_eq!(verdict.code, code, "{case}: {}", verdict.summary);
+        assert!(
+            verdict.summary.contains("uncertain"),
+            "{case}: {}",
+            verdict.summary
+        );
+        let told = findings.iter().filter(|f| f.severity == Severity::Fault);
+        assert_eq!(told.count(), faults, "{case}: {findings:#?}");
     }
 }
 

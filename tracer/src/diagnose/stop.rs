@@ -84,8 +84,73 @@ impl<'a> Stop<'a> {
         self.hook().is_some() || self.reason() == Some("NETFILTER_DROP")
     }
 
+    /// Whether netfilter may have ended it, for all that is known: nothing that
+    /// the kernel said points elsewhere.
+    pub(super) fn may_be_netfilter(&self) -> bool {
+        const OF_NETFILTER: &[&str] = &[
+            "__nf_",
+            "nf_",
+            "nft_",
+            "ipt_",
+            "ip6t_",
+            "xt_",
+            "br_nf_",
+            "ip_vs_",
+            "reject_tg",
+        ];
+        let function = self.function();
+        self.by_netfilter()
+            || self.reason().is_none()
+                && (function.is_empty() || OF_NETFILTER.iter().any(|p| function.starts_with(p)))
+    }
+
+    /// Whether it was freed, or refused by the host, where the routing decision
+    /// failed: `ip_error`, `ip6_pkt_discard` and their like
+    /// (`net/ipv4/route.c`, `net/ipv6/route.c`).
+    pub(super) fn unrouted(&self) -> bool {
+        const FAILED: &[&str] = &["ip_error", "ip6_pkt_d", "ip6_pkt_prohibit", "dst_discard"];
+        if self.by_netfilter() {
+            return false;
+        }
+        let function = self.function();
+        FAILED.iter().any(|f| function.starts_with(f))
+            || matches!(self.reason(), Some("IP_INNOROUTES" | "IP_OUTNOROUTES"))
+            || self.how == How::Rejected && self.refused_as_unreachable()
+    }
+
+    /// Answered with "destination unreachable", and not because of its port.
+    fn refused_as_unreachable(&self) -> bool {
+        let answer = self
+            .packet
+            .steps
+            .iter()
+            .find(|s| s.kind == StepKind::Reject);
+        let unreachable = |s: &Step| {
+            let (kind, port) = if s.src.addr.is_ipv6() { (1, 4) } else { (3, 3) };
+            let hooked = s.drop.as_ref().is_some_and(|d| d.hook.is_some());
+            !hooked
+                && s.icmp
+                    .is_some_and(|i| i.kind == kind && i.code != port && i.mtu.is_none())
+        };
+        answer.is_some_and(unreachable)
+    }
+
+    /// Whether that it stopped was seen, so that it holds although events were
+    /// lost. What TCP frees is often only a copy, or no news, and a refusal in
+    /// the middle of a connection may be its orderly end.
+    pub(super) fn was_seen(&self) -> bool {
+        match self.how {
+            How::Dropped => self.by_netfilter() || !self.function().starts_with("tcp_"),
+            How::Rejected => self.by_netfilter() || self.opens(),
+            How::Lost | How::Vanished | How::Unanswered => false,
+        }
+    }
+
     /// Whether it stopped inside its tunnel: outer headers were the last seen.
     pub(super) fn in_tunnel(&self) -> bool {
+        if self.end.is_some_and(|end| end.tunnel.is_some()) {
+            return true;
+        }
         let last = self.packet.steps.iter().rev().find(|s| {
             matches!(
                 s.kind,
@@ -164,7 +229,7 @@ pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
             watched: &watched,
             now,
         };
-        found.extend(tries.values().filter_map(|tries| of.stop(tries)));
+        found.extend(tries.values().flat_map(|tries| of.stops(tries)));
     }
     found.sort_by_key(|s| s.place().map_or(0, |p| p.ts));
     found
@@ -179,10 +244,21 @@ struct Of<'a, 'b> {
 }
 
 impl<'a> Of<'a, '_> {
-    /// The stop of a packet that was tried so often, if it did stop.
-    fn stop(&self, tries: &[&'a Packet]) -> Option<Stop<'a>> {
-        let candidates = tries.iter().filter_map(|p| self.ended(p, tries));
-        candidates.min_by_key(|s| (s.made_good, s.how, s.packet.id))
+    /// The stop of a packet that was tried so often, if it did stop: the one
+    /// that says most, and those of other tries that were seen to end elsewhere.
+    fn stops(&self, tries: &[&'a Packet]) -> Vec<Stop<'a>> {
+        let mut all: Vec<Stop<'a>> = tries.iter().filter_map(|p| self.ended(p, tries)).collect();
+        all.sort_by_key(|s| (s.made_good, s.how, s.packet.id));
+        let mut told: Vec<Stop<'a>> = Vec::new();
+        for stop in all {
+            let same = |t: &Stop<'_>| {
+                (t.node(), t.function(), t.hook()) == (stop.node(), stop.function(), stop.hook())
+            };
+            if told.is_empty() || stop.how <= How::Rejected && !told.iter().any(same) {
+                told.push(stop);
+            }
+        }
+        told
     }
 
     fn ended(&self, packet: &'a Packet, tries: &[&'a Packet]) -> Option<Stop<'a>> {

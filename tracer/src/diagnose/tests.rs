@@ -5,7 +5,7 @@ use super::{diagnose, diagnose_live, exit_code};
 use crate::assemble::tests::{
     A, BACKEND, Bench, NODE1, NODE2, PA, S, SA, VIP, nodes, plain, tcp, vxlan,
 };
-use crate::event::Answer;
+use crate::event::{Answer, Packet};
 use crate::trace::{Finding, Header, Losses, Severity, Tool, Trace, Verdict};
 
 pub(crate) fn header() -> Header {
@@ -180,6 +180,102 @@ fn too_big_is_mtu_exceeded_until_smaller_ones_pass() {
         "{}",
         verdict.summary
     );
+}
+
+#[test]
+fn tries_that_end_in_different_places_are_told_each() {
+    let mut b = Bench::new();
+    b.seen(POD, plain(S, 1, 0, 0));
+    b.drop("worker", plain(S, 1, 0, 0), Some("FORWARD"));
+    for _ in 0..2 {
+        b.now += 1_000_000_000;
+        b.skb += 0x100;
+        b.seen(POD, plain(S, 1, 0, 0));
+        b.seen("worker2 < vxlan.calico", plain(S, 1, 0, 0));
+        b.freed(
+            "worker2 vxlan.calico",
+            plain(S, 1, 0, 0),
+            "tcf_classify",
+            "TC_INGRESS",
+        );
+    }
+    let (verdict, findings, code) = check(&b);
+    let codes: Vec<&str> = findings.iter().map(|f| &*f.code).collect();
+    assert_eq!(codes, ["netfilter-drop", "bpf-drop"], "{findings:#?}");
+    assert_eq!((&*verdict.code, code), ("netfilter-drop", 3));
+    assert_eq!(verdict.node.as_deref(), Some("worker"));
+}
+
+/// A flow of its own for each destination port.
+#[test]
+fn two_flows_have_a_fault_each_and_the_first_is_the_verdict() {
+    let mut b = Bench::new();
+    let mut call = |flow, port, end: fn(&mut Bench, Packet)| {
+        let syn = tcp((client(), 45266), (BACKEND, port), S, 1, 0);
+        b.flow = flow;
+        b.skb += 0x100;
+        b.seen(POD, syn);
+        b.seen("worker2 < vxlan.calico", syn);
+        end(&mut b, syn);
+    };
+    call(1, 80, |b, p| {
+        b.freed("worker2 vxlan.calico", p, "tcf_classify", "TC_INGRESS");
+    });
+    call(2, 81, |b, p| b.drop("worker2", p, Some("FORWARD")));
+    call(3, 82, |b, p| b.drop("worker2", p, Some("INPUT")));
+    call(4, 83, |b, p| b.drop("worker2", p, Some("FORWARD")));
+    let (verdict, findings, _) = check(&b);
+    let codes: Vec<&str> = findings.iter().map(|f| &*f.code).collect();
+    // The same hook once, another hook as another cause.
+    assert_eq!(
+        codes,
+        ["bpf-drop", "netfilter-drop", "netfilter-drop"],
+        "{findings:#?}"
+    );
+    assert_eq!(verdict.code, "bpf-drop");
+}
+
+/// With holes in what was seen, a packet whose later steps are missing is not lost,
+/// and a reset at a connection's end is no refusal.
+#[test]
+fn holes_make_no_fault() {
+    let lossy = |b: &Bench| {
+        let mut trace = trace(b);
+        trace.closing.losses.ring_buffer = 100;
+        let (verdict, findings) = diagnose(&trace);
+        assert!(verdict.summary.contains("uncertain"), "{}", verdict.summary);
+        assert_eq!(exit_code(&verdict, &findings), 0, "{findings:#?}");
+    };
+    // Only the beginning of the way.
+    let mut b = Bench::new();
+    b.seen(POD, plain(S, 1, 0, 0));
+    b.seen_in(
+        "worker > eth0",
+        plain(S, 1, 0, 0),
+        Some(vxlan(NODE1, NODE2, 7)),
+    );
+    lossy(&b);
+    // Handed over, and the answer not seen.
+    let mut b = Bench::new();
+    b.seen("worker2 > cali1b2c3d4e5f6", plain(S, 1, 0, 0));
+    lossy(&b);
+    // The handshake is missing, and the end is a reset.
+    let mut b = Bench::new();
+    b.seen("worker2 > cali1b2c3d4e5f6", plain(S, 1, 0, 0));
+    b.reply = true;
+    let reset = tcp((BACKEND, 8080), (client(), 45266), 0x14, 500, 200);
+    b.seen("worker2 < cali1b2c3d4e5f6", reset);
+    lossy(&b);
+    // What TCP frees at the end of a connection whose FINs were not seen.
+    let mut b = Bench::new();
+    b.seen("worker2 > cali1b2c3d4e5f6", plain(0x11, 100, 1, 0));
+    b.freed(
+        "worker2 eth0",
+        plain(0x11, 100, 1, 0),
+        "tcp_v4_rcv",
+        "NO_SOCKET",
+    );
+    lossy(&b);
 }
 
 /// A connection from SYN to both FINs, all delivered.

@@ -203,3 +203,27 @@ pub(super) const NO_MASQUERADE: Fault = Fault {
     },
     show: unseen,
 };
+
+pub(super) const SHORT_TTL: Fault = Fault {
+    id: "C81",
+    name: "short-ttl",
+    about: "the pod client sends its packets with a time to live of 1, so none gets past its own node",
+    shown_by: "lab get --ns client 10.98.235.247:80",
+    make: |_| sysctl("client", "net/ipv4/ip_default_ttl", "1"),
+    show: unseen,
+};
+
+pub(super) const SNAT_PORT_TAKEN: Fault = Fault {
+    id: "C82",
+    name: "snat-port-taken",
+    about: "worker translates the source of calls to 172.31.0.5:8080 to one port only, and another pod holds it",
+    shown_by: "lab get --ns client 172.31.0.5:8080",
+    make: |site| {
+        site.iptables(
+            "worker",
+            "-t nat -I POSTROUTING -p tcp -d 172.31.0.5 --dport 8080 -j SNAT --to-source 172.31.0.2:41000-41000",
+        )?;
+        start("local:hold", "local", &["hold", "172.31.0.5:8080", "1"])
+    },
+    show: unseen,
+};

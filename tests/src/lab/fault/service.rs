@@ -287,6 +287,19 @@ pub(super) const TWO_RESOLVERS: Fault = Fault {
     },
 };
 
+pub(super) const OLD_DNS_RECORD: Fault = Fault {
+    id: "C83",
+    name: "old-dns-record",
+    about: "the Service was made anew with another ClusterIP, and the resolver still answers with the old one",
+    shown_by: "tracer probe --pod client --dst remote:80",
+    make: |_| Ok(()),
+    show: |objects| {
+        let service = &mut objects.get("Service", "remote")["spec"];
+        service["clusterIP"] = json!("10.98.235.250");
+        service["clusterIPs"] = json!(["10.98.235.250"]);
+    },
+};
+
 /// Takes away what kube-proxy wrote for `default/remote` into the nat tables.
 fn forget_service(site: &Site) -> Result<()> {
     site.rules_everywhere(

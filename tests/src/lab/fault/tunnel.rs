@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result};
 
-use super::names::BORROWER;
-use super::site::{ip, run};
+use super::names::{BORROWER, REMOTE_END};
+use super::site::{ip, run, sysctl};
 use super::{Fault, pods, unseen};
 use crate::lab::topology::{Node, VNI, node};
 
@@ -134,6 +134,45 @@ pub(super) const BORROWED_ADDRESS: Fault = Fault {
     shown_by: "lab get --ns client 10.244.80.100:8080",
     make: |_| pods::add(&BORROWER),
     show: |objects| objects.add_pod(&BORROWER),
+};
+
+pub(super) const ANSWER_BY_ANOTHER_WAY: Fault = Fault {
+    id: "C80",
+    name: "answer-by-another-way",
+    about: "a routing rule on worker2 sends what comes from the pod remote to the default gateway, past the tunnel",
+    shown_by: "lab get --ns client 10.98.235.247:80",
+    make: |_| {
+        // A strict filter would refuse the request: it looks up the way back as the answer's.
+        sysctl("worker2", "net/ipv4/conf/vxlan.calico/rp_filter", "2")?;
+        ip(
+            "worker2",
+            &format!(
+                "route add default via 172.31.0.1 dev eth0 table 100\n\
+                 rule add iif {REMOTE_END} lookup 100 priority 1000"
+            ),
+        )
+    },
+    show: unseen,
+};
+
+pub(super) const ROUTING_LOOP: Fault = Fault {
+    id: "C85",
+    name: "routing-loop",
+    about: "worker2 has a route left that sends the pod remote's address back to worker, which sends it to worker2 again",
+    shown_by: "lab get --ns client 10.98.235.247:80",
+    make: |_| {
+        let (here, peer) = nodes()?;
+        // Else the first packet that comes back is refused for its source.
+        sysctl(here.name, "net/ipv4/conf/vxlan.calico/rp_filter", "2")?;
+        ip(
+            peer.name,
+            &format!(
+                "route replace 10.244.158.65/32 via {} dev vxlan.calico onlink",
+                here.vtep
+            ),
+        )
+    },
+    show: unseen,
 };
 
 /// The node of the client, and its peer.

@@ -80,13 +80,7 @@ pub(super) const MTU_BLACK_HOLE: Fault = Fault {
     about: "pods send packets of 1500 bytes, the tunnel takes 1450, and the nodes' answers that say so are dropped",
     shown_by: "lab get --ns client --up 50000 10.98.235.247:80",
     make: |site| {
-        for (node, pod, end) in [
-            ("worker", "client", CLIENT_END),
-            ("worker2", "remote", REMOTE_END),
-        ] {
-            ip(pod, "link set eth0 mtu 1500")?;
-            ip(node, &format!("link set {end} mtu 1500"))?;
-        }
+        larger_mtu()?;
         BOTH.iter().try_for_each(|node| {
             site.iptables(
                 node,
@@ -96,6 +90,27 @@ pub(super) const MTU_BLACK_HOLE: Fault = Fault {
     },
     show: unseen,
 };
+
+pub(super) const LARGER_MTU: Fault = Fault {
+    id: "C84",
+    name: "larger-mtu",
+    about: "pods send packets of 1500 bytes, the tunnel takes 1450, and the nodes say so",
+    shown_by: "lab get --ns client --up 50000 10.98.235.247:80",
+    make: |_| larger_mtu(),
+    show: unseen,
+};
+
+/// Lets the pods believe that the way takes 1500 bytes.
+fn larger_mtu() -> Result<()> {
+    for (node, pod, end) in [
+        ("worker", "client", CLIENT_END),
+        ("worker2", "remote", REMOTE_END),
+    ] {
+        ip(pod, "link set eth0 mtu 1500")?;
+        ip(node, &format!("link set {end} mtu 1500"))?;
+    }
+    Ok(())
+}
 
 pub(super) const FRAGMENTS_DROPPED: Fault = Fault {
     id: "C40",

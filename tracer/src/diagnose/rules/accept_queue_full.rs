@@ -3,6 +3,7 @@
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
+use crate::state::Listener;
 use crate::trace::Direction;
 
 pub(super) struct AcceptQueueFull;
@@ -33,6 +34,11 @@ impl Rule for AcceptQueueFull {
         }
         let step = stop.place()?;
         let pod = case.pod(step.dst.addr)?;
+        let this = |l: &Listener| l.tcp && Some(l.port) == step.dst.port;
+        // Another port's queue, if nobody listens on this one.
+        if !pod.listeners.is_empty() && !pod.listeners.iter().any(this) {
+            return None;
+        }
         let overflows = pod.grew("TcpExtListenOverflows");
         let drops = pod.grew("TcpExtListenDrops");
         if overflows == 0 && drops == 0 {

@@ -4,6 +4,7 @@ use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule};
 use crate::rules::route::{self, RouteKind};
+use crate::trace::{Role, StepKind};
 
 pub(super) struct AddressNotAssigned;
 
@@ -27,21 +28,26 @@ impl Rule for AddressNotAssigned {
     }
 
     fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
-        if !matches!(stop.how, How::Dropped | How::Rejected | How::Vanished) || stop.by_netfilter()
-        {
+        let vanished = stop.how == How::Vanished;
+        let ended = matches!(stop.how, How::Dropped | How::Rejected);
+        if !(vanished || ended && stop.unrouted()) {
             return None;
         }
         let step = stop.place()?;
         let node = case.node(stop.node())?;
         let addr = step.dst.addr;
-        let answer = route::lookup(node, addr, Some(step.src.addr), None, 0);
+        let iif = stop
+            .last
+            .filter(|s| s.kind == StepKind::Ingress && s.role != Some(Role::PodEth0));
+        let iif = iif.map(|s| &*s.iface);
+        let answer = route::lookup(node, addr, Some(step.src.addr), iif, 0);
         let kind = match answer.kind {
             RouteKind::Blackhole => "blackhole",
             RouteKind::Unreachable => "unreachable",
             RouteKind::Prohibit => "prohibit",
             _ => return None,
         };
-        if stop.how == How::Vanished && stop.last?.kind == crate::trace::StepKind::Egress {
+        if vanished && stop.last?.kind == StepKind::Egress {
             return None;
         }
         let net = answer
@@ -59,6 +65,7 @@ impl Rule for AddressNotAssigned {
             stop.node()
         );
         tale(case, stop, PAGE.code, &cause)
+            .part(&addr.to_string())
             .check(&format!("ip route get {addr}"))
             .ask(format!("kubectl get pods -A -o wide | grep -w {addr}"))
             .done()

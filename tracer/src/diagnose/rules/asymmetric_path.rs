@@ -44,19 +44,23 @@ fn bridged(case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
         let master = n.link(&last.iface)?.master?;
         n.links.iter().find(|l| l.ifindex == master)
     });
-    let how = match (bridge, sysctl) {
-        (Some(bridge), Some(0) | None) => format!(
+    // Routed, or with the setting on, it did pass netfilter, which then did not
+    // know it: that is another story.
+    let bridge = bridge.filter(|_| matches!(sysctl, Some(0) | None));
+    let how = match bridge {
+        Some(bridge) => format!(
             "it crossed the bridge {} on {} without passing netfilter (bridge-nf-call-iptables is 0)",
             bridge.name, last.node
         ),
-        (Some(bridge), _) => format!("it crossed the bridge {} on {}", bridge.name, last.node),
-        _ => format!("it did not pass netfilter on {}", last.node),
+        None if node.is_some() => return None,
+        None => format!("it did not pass netfilter on {}", last.node),
     };
     let cause = format!(
         "{how}, so it was not translated back to {} and the client does not know it",
         stop.flow.server.addr
     );
     tale(case, stop, PAGE.code, &cause)
+        .unsure()
         .at(last)
         .check_on(&last.node, "sysctl net.bridge.bridge-nf-call-iptables")
         .done()

@@ -3,7 +3,8 @@
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
-use crate::trace::{Direction, Role, Step, StepKind};
+use crate::state::Listener;
+use crate::trace::{Direction, Packet, Role, Step, StepKind};
 
 pub(super) struct BackendRefused;
 
@@ -45,7 +46,9 @@ impl Rule for BackendRefused {
             How::Unanswered => false,
             _ => stop.reason() == Some("NO_SOCKET"),
         };
-        in_pod.then(|| told(case, stop, handed)).flatten()
+        (in_pod && !listens(case, stop, handed))
+            .then(|| told(case, stop, handed))
+            .flatten()
     }
 
     fn whole(&self, case: &Case<'_>) -> Option<Found> {
@@ -66,7 +69,7 @@ impl Rule for BackendRefused {
         let first = reset.steps.first()?;
         let from_pod = first.kind == StepKind::Ingress && first.role == Some(Role::PodVeth)
             || first.role == Some(Role::PodEth0);
-        if !from_pod {
+        if !from_pod || !refuses(syn, first) {
             return None;
         }
         let stop = Stop {
@@ -77,7 +80,7 @@ impl Rule for BackendRefused {
             end: None,
             made_good: false,
         };
-        let handed = stop.last?;
+        let handed = stop.last.filter(|handed| !listens(case, &stop, handed))?;
         let mut found = told(case, &stop, handed)?;
         found
             .finding
@@ -85,6 +88,30 @@ impl Rule for BackendRefused {
             .push(sentence::evidence(reset, first));
         Some(found)
     }
+}
+
+/// Whether the reset refuses this very SYN: sequence number 0, and it
+/// acknowledges the SYN (RFC 9293, section 3.10.7.1). A reset in the middle of a
+/// connection, whose SYN-ACK went by unseen, does not.
+fn refuses(syn: &Packet, reset: &Step) -> bool {
+    let seq = |s: &Step| s.tcp.as_ref().map(|t| t.seq);
+    let asked = syn.steps.first().and_then(seq);
+    let (Some(tcp), Some(asked)) = (&reset.tcp, asked) else {
+        return false;
+    };
+    tcp.seq == 0 && tcp.ack == asked.wrapping_add(1)
+}
+
+/// Whether a socket of the pod would have taken it, as far as was read.
+pub(super) fn listens(case: &Case<'_>, stop: &Stop<'_>, handed: &Step) -> bool {
+    let tcp = stop.flow.proto == "tcp";
+    let takes = |l: &Listener| {
+        l.tcp == tcp
+            && Some(l.port) == handed.dst.port
+            && (l.addr.is_unspecified() || l.addr == handed.dst.addr)
+    };
+    case.pod(handed.dst.addr)
+        .is_some_and(|pod| pod.listeners.iter().any(takes))
 }
 
 fn told(case: &Case<'_>, stop: &Stop<'_>, handed: &Step) -> Option<Found> {

@@ -30,7 +30,7 @@ impl Rule for BpfDrop {
         let step = stop.end?;
         let by_reason = matches!(
             stop.reason(),
-            Some("TC_INGRESS" | "TC_EGRESS" | "XDP" | "BPF_CGROUP_EGRESS" | "SOCKET_FILTER")
+            Some("TC_INGRESS" | "TC_EGRESS" | "XDP" | "BPF_CGROUP_EGRESS")
         );
         let by_place = matches!(
             stop.function(),
@@ -56,6 +56,7 @@ impl Rule for BpfDrop {
             _ => "egress",
         };
         let node = case.node(stop.node());
+        let part = format!("{iface} {side}");
         let others: Vec<String> = node
             .iter()
             .flat_map(|n| &n.qdiscs)
@@ -64,7 +65,7 @@ impl Rule for BpfDrop {
             .collect();
         let cause =
             format!("a tc filter or eBPF program on {iface} ({side}) dropped it, not netfilter");
-        let mut told = tale(case, stop, PAGE.code, &cause);
+        let mut told = tale(case, stop, PAGE.code, &cause).part(&part);
         for other in others {
             told = told.shows(other);
         }

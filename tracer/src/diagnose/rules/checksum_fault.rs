@@ -37,7 +37,8 @@ impl Rule for ChecksumFault {
         let first = stop.packet.summary == "SYN";
         let by_rule = first && judged(case, stop).is_some_and(|j| j.invalid);
         let by_count = stop.by_netfilter() && first && by_rule && invalid > 0;
-        if named.is_none() && !by_count && !(by_rule && errors > 0) {
+        let by_errors = by_rule && errors > 0;
+        if named.is_none() && !by_count && !by_errors {
             return None;
         }
         let sender = stop.packet.steps.first().map_or("", |s| &*s.node);

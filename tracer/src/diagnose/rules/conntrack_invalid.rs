@@ -29,7 +29,10 @@ impl Rule for ConntrackInvalid {
     fn explain(&self, case: &Case<'_>, stop: &Stop<'_>) -> Option<Found> {
         if stop.how == How::Dropped && stop.by_netfilter() {
             let judged = judged(case, stop)?;
-            if !judged.invalid {
+            let node = case.node(stop.node());
+            let none_counted =
+                node.is_some_and(|n| n.read_twice() && n.grew("conntrack.invalid") == 0);
+            if !judged.invalid || none_counted || stop.packet.summary == "SYN" {
                 return None;
             }
             let cause = format!(

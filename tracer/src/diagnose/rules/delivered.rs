@@ -73,6 +73,8 @@ fn note(packet: Option<u64>, summary: String) -> Found {
         node: None,
         iface: None,
         packet,
+        part: String::new(),
+        unsure: false,
         finding: Finding {
             code: Cow::Borrowed(PAGE.code),
             severity: Severity::Note,

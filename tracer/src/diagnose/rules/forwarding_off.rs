@@ -12,27 +12,30 @@ static PAGE: Page = Page {
     code: "forwarding-off",
     title: "the node does not forward",
     meaning: "The node is told not to route packets for others (net.ipv4.ip_forward=0, or forwarding=0 on the interface the packet came in by), so nothing from its pods gets further. The node's own traffic is not concerned.",
-    told: "The packet was freed where the routing decision fails (ip_error, ip6_forward), and the sysctl is 0 in the state of the node; or the kernel gave reason IP_INADDRERRORS there.",
-    ruled_out: "net.ipv4.ip_forward and net.ipv4.conf.IFACE.forwarding are 1.",
+    told: "The packet was freed where the routing decision fails (ip_error, ip6_forward), where the node has a way to send it on, and the sysctl of the interface that it came in by (for IPv6, of all) is 0 in the state of the node; or the kernel gave reason IP_INADDRERRORS there.",
+    ruled_out: "net.ipv4.conf.IFACE.forwarding is 1, whatever net.ipv4.ip_forward says; or the best route is no unicast route.",
     next: &[
         "sysctl net.ipv4.ip_forward net.ipv6.conf.all.forwarding",
         "sysctl -a 2>/dev/null | grep '\\.forwarding = 0'",
     ],
 };
 
-/// The sysctl that forbids forwarding from this interface, if one does.
+/// The sysctl that forbids forwarding from this interface, if one does. IPv4
+/// asks the interface that the packet came in by, which `ip_forward` only sets
+/// (`ip_route_input_slow`); IPv6 asks the one for all (`ip6_forward`).
 fn off(node: &Namespace, iface: &str, ipv6: bool) -> Option<String> {
-    let family = if ipv6 { "ipv6" } else { "ipv4" };
-    let own = format!("net.{family}.conf.{iface}.forwarding");
-    let all = if ipv6 {
-        "net.ipv6.conf.all.forwarding"
-    } else {
-        "net.ipv4.ip_forward"
-    };
-    [all, &own]
-        .into_iter()
-        .find(|name| node.sysctl(name) == Some(0))
-        .map(str::to_owned)
+    let is = |name: &str| node.sysctl(name);
+    if ipv6 {
+        let all = "net.ipv6.conf.all.forwarding";
+        return (is(all) == Some(0)).then(|| all.to_owned());
+    }
+    let own = format!("net.ipv4.conf.{iface}.forwarding");
+    let all = "net.ipv4.ip_forward";
+    match (is(&own), is(all)) {
+        (Some(0) | None, Some(0)) => Some(all.to_owned()),
+        (Some(0), _) => Some(own),
+        _ => None,
+    }
 }
 
 impl Rule for ForwardingOff {
@@ -51,9 +54,12 @@ impl Rule for ForwardingOff {
         let off = node.and_then(|n| off(n, iface, ipv6));
         let here = node.is_some_and(|n| {
             let answer = route::lookup(n, step.dst.addr, None, None, 0);
-            answer.kind == route::RouteKind::Local
+            // Before the setting is asked, the route is.
+            answer.kind != route::RouteKind::Unicast
         });
-        let failed = matches!(stop.function(), "ip_error" | "ip6_forward" | "ip_forward");
+        let failed = ["ip_error", "ip6_forward", "ip6_pkt_d"]
+            .iter()
+            .any(|f| stop.function().starts_with(f));
         let told = match node {
             Some(_) => {
                 off.is_some()

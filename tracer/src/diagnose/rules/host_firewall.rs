@@ -11,7 +11,7 @@ static PAGE: Page = Page {
     code: "host-firewall",
     title: "the host's own firewall denied it",
     meaning: "A rule that neither the CNI nor kube-proxy wrote, from the distribution's firewall, a hardening job or an administrator, drops or rejects the packet; or, for a wrapped packet, the tunnel's own port. Traffic to a Service that leads to the node itself (the API server) passes INPUT like any other.",
-    told: "Netfilter ended the packet, and walking the node's real rules for it ends in a rule outside the CNI's and kube-proxy's chains, or in the policy of INPUT or OUTPUT.",
+    told: "Netfilter ended the packet, and walking the node's real rules for it ends in a rule outside the chains of the cluster's own components, or in the policy of INPUT or OUTPUT.",
     ruled_out: "The walk passes, or the deciding rule's counter is zero.",
     next: &[
         "iptables-save -c | grep -E -e '-j (DROP|REJECT)'",
@@ -45,7 +45,9 @@ impl Rule for HostFirewall {
         } else {
             format!("the host firewall stops it, by {what}")
         };
-        let mut told = tale(case, stop, PAGE.code, &subject).also(judged.rule_line());
+        let mut told = tale(case, stop, PAGE.code, &subject)
+            .part(&what)
+            .also(judged.rule_line());
         if let Some(tunnel) = tunnel {
             told = told.shows(format!(
                 "the outer packet was {} to {}{port}",

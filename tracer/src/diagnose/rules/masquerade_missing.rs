@@ -3,8 +3,8 @@
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule};
-use crate::rules::{Hook, Packet, Verdict};
-use crate::trace::{Direction, Role, StepKind};
+use crate::rules::{Hook, Packet, Verdict, route};
+use crate::trace::{Direction, Role, Step, StepKind};
 
 pub(super) struct MasqueradeMissing;
 
@@ -13,13 +13,23 @@ static PAGE: Page = Page {
     title: "a pod's address left the cluster untranslated",
     meaning: "The packet went out to a host outside with the pod's own address as source. Unless the network routes the pods' range back to this node, the answer cannot come: natOutgoing is off for the pool, the pool is not in the masquerade set, or the nat rules are gone.",
     told: "A request to an address outside the cluster left by the uplink with a pod's source and without a masquerade or SNAT step, and was not answered.",
-    ruled_out: "A masquerade step, or an answer.",
+    ruled_out: "A masquerade step, an answer, or a route of the node's own to a router behind which the address is.",
     next: &[
         "iptables-save -t nat -c | grep -e MASQUERADE",
         "ipset list cali40masq-ipam-pools",
         "kubectl get ippools -o yaml | grep natOutgoing",
     ],
 };
+
+/// Whether the node has a route of its own to a router behind which the
+/// destination is: another node's block without a tunnel, or a network that
+/// knows the pods' range perhaps.
+fn routed_inside(case: &Case<'_>, last: &Step) -> bool {
+    let route = case
+        .node(&last.node)
+        .and_then(|n| route::lookup(n, last.dst.addr, Some(last.src.addr), None, 0).route);
+    route.is_some_and(|r| r.prefix > 0 && r.via.is_some())
+}
 
 impl Rule for MasqueradeMissing {
     fn page(&self) -> &'static Page {
@@ -43,7 +53,7 @@ impl Rule for MasqueradeMissing {
             .iter()
             .any(|s| matches!(s.kind, StepKind::Masquerade | StepKind::Snat));
         let service = case.service(dst, None).is_some();
-        let inside = case.owner(dst).is_some() || service;
+        let inside = case.owner(dst).is_some() || service || routed_inside(case, last);
         if translated || inside || case.is_pod(src) != Some(true) {
             return None;
         }
@@ -91,7 +101,7 @@ impl Rule for MasqueradeMissing {
         let cause = format!(
             "it left with the pod's own address {src} for {dst} outside the cluster, without masquerade, so no answer finds the way back"
         );
-        let mut told = tale(case, stop, PAGE.code, &cause).at(last);
+        let mut told = tale(case, stop, PAGE.code, &cause).at(last).unsure();
         for line in why {
             told = told.shows(line);
         }

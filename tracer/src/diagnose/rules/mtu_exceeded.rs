@@ -130,6 +130,7 @@ fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Found {
         Some(Outcome::Dropped) => {
             "; the message that tells the sender (fragmentation needed) was dropped"
         }
+        Some(Outcome::Delivered) => "; the sender was told (fragmentation needed)",
         None if direct => "; the message that tells the sender was not seen",
         _ => "",
     };
@@ -154,6 +155,8 @@ fn found(case: &Case<'_>, packet: &Packet, step: &Step) -> Found {
         node: (!step.node.is_empty()).then(|| step.node.clone()),
         iface: (!step.iface.is_empty()).then(|| step.iface.clone()),
         packet: Some(packet.id),
+        part: String::new(),
+        unsure: true,
         finding: Finding {
             code: Cow::Borrowed(PAGE.code),
             severity: if adapted {

@@ -39,7 +39,9 @@ impl Rule for NetfilterDrop {
         };
         let cause = format!("netfilter dropped it{hook}{by}");
         let to = sentence::word(&step.dst.addr.to_string());
-        let mut told = tale(case, stop, PAGE.code, &cause).also(line);
+        let mut told = tale(case, stop, PAGE.code, &cause)
+            .part(&format!("{hook}{by}"))
+            .also(line);
         if let Some((ns, _)) = sentence::named(&step.dst, "pod") {
             told = told.ask(format!(
                 "kubectl get networkpolicy -n {} -o yaml",

@@ -54,6 +54,7 @@ impl Rule for NoEndpoints {
         );
         let cause = format!("{name} has no ready endpoint, so {by} instead of translating it");
         let mut told = tale(case, stop, PAGE.code, &cause)
+            .part(&name)
             .also(
                 judged
                     .as_ref()

@@ -44,7 +44,9 @@ impl Rule for NoLocalEndpoints {
             stop.node(),
             judged.place()
         );
-        let mut told = tale(case, stop, PAGE.code, &cause).also(judged.rule_line());
+        let mut told = tale(case, stop, PAGE.code, &cause)
+            .part(&name)
+            .also(judged.rule_line());
         if let Some((s, p)) = service {
             let elsewhere: Vec<String> = case
                 .backends(s, p)

@@ -37,6 +37,8 @@ impl Rule for NoTraffic {
             node: None,
             iface: None,
             packet: None,
+            part: String::new(),
+            unsure: false,
             finding: Finding {
                 code: Cow::Borrowed(PAGE.code),
                 severity: Severity::Warning,

@@ -34,6 +34,7 @@ impl Rule for PacketDrop {
             .map_or_else(String::new, |r| format!(" with reason {r}"));
         let cause = format!("the kernel dropped it in {}{why}", stop.function());
         let mut told = tale(case, stop, PAGE.code, &cause)
+            .part(stop.function())
             .check(&format!("ip route get {}", step.dst.addr))
             .check("nstat -az | grep -iE 'drop|discard|noroute|filter'");
         if !step.iface.is_empty() {

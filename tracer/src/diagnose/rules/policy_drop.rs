@@ -4,6 +4,7 @@ use super::tell::tale;
 use crate::diagnose::netfilter::{Class, Judged, judged, policies_for, policy_of};
 use crate::diagnose::stop::Stop;
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
+use crate::rules::names;
 use crate::trace::StepKind;
 
 pub(super) struct PolicyDrop;
@@ -78,7 +79,9 @@ fn found(case: &Case<'_>, stop: &Stop<'_>, judged: &Judged) -> Found {
         dst.addr,
         judged.place()
     );
-    let mut told = tale(case, stop, PAGE.code, &cause).also(judged.rule_line());
+    let mut told = tale(case, stop, PAGE.code, &cause)
+        .part(judged.chain())
+        .also(judged.rule_line());
     for line in judged.near_misses() {
         told = told.shows(line);
     }
@@ -119,6 +122,14 @@ fn found(case: &Case<'_>, stop: &Stop<'_>, judged: &Judged) -> Found {
             "worked out: {} selects the pod",
             suspects.join(", ")
         ));
+    }
+    let logged =
+        stop.packet.steps.iter().filter(|s| {
+            s.kind == StepKind::Policy && Some(&s.node) == stop.end.map(|end| &end.node)
+        });
+    for prefix in logged.filter_map(|s| s.rule.as_ref()?.policy.as_deref()) {
+        let told_by = names::logged(prefix).map_or_else(String::new, |l| format!(": {l}"));
+        told = told.shows(format!("a rule logged it as {prefix}{told_by}"));
     }
     if let Some((ns, name)) = sentence::named(pod, "pod") {
         let (ns, name) = (sentence::word(ns), sentence::word(name));

@@ -296,6 +296,8 @@ fn tell(
         node: None,
         iface: None,
         packet: None,
+        part: String::new(),
+        unsure: false,
         finding: Finding {
             code: Cow::Borrowed(code),
             severity,
@@ -320,6 +322,8 @@ fn failed(report: &Report) -> Option<Found> {
         node: None,
         iface: None,
         packet: None,
+        part: String::new(),
+        unsure: false,
         finding: Finding {
             code: Cow::Borrowed("probe-failed"),
             severity: Severity::Fault,
@@ -336,4 +340,4 @@ fn failed(report: &Report) -> Option<Found> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::diagnose) mod tests;

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use super::backend_refused::{BackendRefused, listens};
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
@@ -53,6 +54,10 @@ impl Rule for Rejected {
         let port = step.dst.port.unwrap_or(0);
         let cause = match hook {
             Some(hook) => format!("a netfilter rule in {hook} rejected it with {what}"),
+            None if answer.icmp.is_none() && listens(case, stop, step) => format!(
+                "answered with {what}, though a socket listens on port {port} now: it may have come later, \
+                 or a rule inside the pod refuses"
+            ),
             None if answer.icmp.is_none() => {
                 format!("answered with {what}, nothing accepts connections on port {port}")
             }
@@ -79,6 +84,9 @@ impl Rule for Rejected {
             .iter()
             .filter(|p| is_refusal(trace, p))
             .find(|p| !explained(p))?;
+        if BackendRefused.whole(case).is_some() {
+            return None;
+        }
         by_refusal(trace, refusal)
     }
 }
@@ -98,10 +106,8 @@ fn is_refusal(trace: &Trace, p: &Packet) -> bool {
             .iter()
             .any(|q| q.flow == p.flow && q.summary == summary)
     };
-    let from_pod = first.role == Some(crate::trace::Role::PodVeth)
-        || first.role == Some(crate::trace::Role::PodEth0);
     let reset = p.summary == "RST" && flow.state == "reset" && !seen("SYN-ACK") && seen("SYN");
-    reset && !from_pod || is_unreachable(first) && first.proto != flow.proto
+    reset || is_unreachable(first) && first.proto != flow.proto
 }
 
 fn is_unreachable(step: &Step) -> bool {
@@ -132,6 +138,8 @@ fn by_refusal(trace: &Trace, packet: &Packet) -> Option<Found> {
         node: (!first.node.is_empty()).then(|| first.node.clone()),
         iface: (!first.iface.is_empty()).then(|| first.iface.clone()),
         packet: Some(packet.id),
+        part: String::new(),
+        unsure: true,
         finding: Finding {
             code: Cow::Borrowed(PAGE.code),
             severity: Severity::Fault,

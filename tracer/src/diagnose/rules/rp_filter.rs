@@ -31,11 +31,18 @@ impl Rule for RpFilter {
         }
         let step = stop.end?;
         let (node, src) = (case.node(stop.node()), step.src.addr);
-        let back = node.and_then(|n| {
-            let answer = route::lookup(n, src, None, None, 0);
-            answer.route.and_then(|r| r.dev.clone())
-        });
         let iface = stop.last.map_or(&*step.iface, |s| &*s.iface);
+        let back = node.and_then(|n| {
+            // As `fib_validate_source` looks it up: as if the answer came in by
+            // the device that the packet would leave by.
+            let there = route::lookup(n, step.dst.addr, Some(src), Some(iface), 0);
+            let on = there.kind == route::RouteKind::Unicast;
+            let out = there.route.filter(|_| on).and_then(|r| r.dev.clone());
+            let answer = route::lookup(n, src, Some(step.dst.addr), out.as_deref(), 0);
+            // A source that is the node's own is refused with any setting.
+            let away = answer.kind == route::RouteKind::Unicast;
+            answer.route.filter(|_| away).and_then(|r| r.dev.clone())
+        });
         let strict = node.is_some_and(|n| {
             let of = |dev| n.sysctl(&format!("net.ipv4.conf.{dev}.rp_filter"));
             // The higher of both counts: Documentation/networking/ip-sysctl.rst.
@@ -48,9 +55,11 @@ impl Rule for RpFilter {
         if stop.reason() != Some("IP_RPFILTER") && !unnamed {
             return None;
         }
-        let way = back.map_or_else(String::new, |dev| {
-            format!(", because the way back to {src} leads through {dev}")
-        });
+        let way = back
+            .filter(|dev| **dev != *iface)
+            .map_or_else(String::new, |dev| {
+                format!(", because the way back to {src} leads through {dev}")
+            });
         let cause =
             format!("the strict reverse path filter (rp_filter=1) refuses it on {iface}{way}");
         tale(case, stop, PAGE.code, &cause)

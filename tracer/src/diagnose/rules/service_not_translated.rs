@@ -34,6 +34,7 @@ impl Rule for ServiceNotTranslated {
             || translated
             || stop.how == How::Unanswered && stop.last?.role == Some(Role::PodVeth)
             || stop.by_netfilter() && stop.how != How::Rejected
+            || !beyond_translation(stop)
         {
             return None;
         }
@@ -63,7 +64,9 @@ impl Rule for ServiceNotTranslated {
             "it still carries the address of Service {}{out}: {why}",
             service.full_name()
         );
-        let mut told = tale(case, stop, PAGE.code, &cause);
+        let mut told = tale(case, stop, PAGE.code, &cause)
+            .part(&format!("{addr}:{}", port.unwrap_or(0)))
+            .unsure();
         for line in lines {
             told = told.shows(line);
         }
@@ -78,6 +81,16 @@ impl Rule for ServiceNotTranslated {
                 sentence::word(&service.name)
             ))
             .done()
+    }
+}
+
+/// Whether it got past the place where it should have been translated: sent
+/// on, refused, or without a way because it still had the Service's address.
+fn beyond_translation(stop: &Stop<'_>) -> bool {
+    match stop.how {
+        How::Dropped => stop.unrouted() || stop.last.is_some_and(|s| s.kind == StepKind::Egress),
+        How::Vanished => stop.last.is_some_and(|s| s.kind == StepKind::Egress),
+        How::Rejected | How::Unanswered | How::Lost => true,
     }
 }
 

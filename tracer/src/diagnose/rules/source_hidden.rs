@@ -46,6 +46,8 @@ impl Rule for SourceHidden {
                 node: (!step.node.is_empty()).then(|| step.node.clone()),
                 iface: None,
                 packet: Some(packet.id),
+                part: String::new(),
+                unsure: false,
                 finding: Finding {
                     code: Cow::Borrowed(PAGE.code),
                     severity: Severity::Note,

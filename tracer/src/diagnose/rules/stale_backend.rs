@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::tell::tale;
+use crate::diagnose::case::has_pod;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
 use crate::rules::route::{self, RouteKind};
@@ -14,8 +15,8 @@ static PAGE: Page = Page {
     code: "stale-backend",
     title: "translated to a pod that is gone",
     meaning: "The Service's DNAT leads to an address that belongs to no pod, or to none of the Service's endpoints. Either kube-proxy's rules on the node are old, or an old conntrack entry keeps a flow (often UDP from a fixed port) on a translation that new flows would not get, or session affinity pins the client to it.",
-    told: "The request was DNATed to an address that the EndpointSlices do not list, or that the node which owns its block has no pod for, and it went unanswered there.",
-    ruled_out: "The address is a ready endpoint of the Service and a pod has it.",
+    told: "The request was DNATed to an address that the EndpointSlices do not list, or that the node which owns its block has no pod for, and it went unanswered there. An address that some pod has is blamed only if the packet came there.",
+    ruled_out: "The EndpointSlices list the address, ready or not, or a pod has it and the packet ended on the way.",
     next: &[
         "kubectl get endpointslices -n NS -l kubernetes.io/service-name=NAME",
         "conntrack -L -d SERVICE",
@@ -42,30 +43,43 @@ impl Rule for StaleBackend {
             || stop
                 .last
                 .is_none_or(|s| s.tunnel.is_some() || s.kind == StepKind::Ingress);
-        if listed != Some(false) && !(gone.is_some() && in_vain) {
+        // One that lives cannot be why the packet ended on the way to it.
+        let arrived = stop.how == How::Unanswered || stop.how == How::Rejected && !in_vain;
+        let unlisted = listed == Some(false) && (arrived || !alive(case, addr));
+        if !(unlisted || gone.is_some() && in_vain) {
             return None;
         }
         Some(told(case, stop, (addr, port), listed, gone.as_deref()))
     }
 }
 
-/// Whether the cluster lists the address as a ready endpoint; none where it is
-/// not known.
+/// Whether the cluster lists the address as an endpoint; none where it is not
+/// known, and where it lists it as not ready: those are served when there are no
+/// others, and while they end.
 fn listed(case: &Case<'_>, flow: &Flow, addr: IpAddr, port: u16) -> Option<bool> {
     let (service, service_port) = case.service(flow.server.addr, flow.server.port)?;
     if !case.cluster.as_ref()?.knows_endpoints() {
         return None;
     }
     let backends = case.backends(service, service_port);
-    Some(
-        backends
-            .iter()
-            .any(|b| b.addr == addr && b.port == port && b.ready),
-    )
+    let this = backends.iter().find(|b| b.addr == addr && b.port == port);
+    match this {
+        Some(backend) => backend.ready.then_some(true),
+        None => Some(false),
+    }
+}
+
+/// Whether some node has a pod with this address behind one of its interfaces,
+/// or the cluster says that a pod has it.
+fn alive(case: &Case<'_>, addr: IpAddr) -> bool {
+    case.nodes().any(|n| has_pod(n, addr)) || case.is_pod(addr) == Some(true)
 }
 
 /// Why nobody has the address, if nobody has.
 fn gone(case: &Case<'_>, addr: IpAddr) -> Option<String> {
+    if alive(case, addr) {
+        return None;
+    }
     let blackhole = case
         .nodes()
         .find(|n| route::lookup(n, addr, None, None, 0).kind == RouteKind::Blackhole);
@@ -139,7 +153,8 @@ fn told(
             sentence::word(&service.name)
         ));
     }
-    out.check_on(node, &format!("conntrack -L -d {}", server.addr))
+    out.part(&format!("{addr}:{port}"))
+        .check_on(node, &format!("conntrack -L -d {}", server.addr))
         .check_on(node, &format!("iptables-save -t nat | grep {addr}"))
         .finding()
 }

@@ -48,6 +48,8 @@ pub(super) fn tale<'a, 'b>(
             .filter(|s| !s.iface.is_empty())
             .map(|s| s.iface.clone()),
         packet: Some(stop.packet.id),
+        part: String::new(),
+        unsure: !stop.was_seen(),
         finding: Finding {
             code: Cow::Borrowed(code),
             severity: if stop.made_good {
@@ -136,6 +138,18 @@ impl<'a> Tale<'a, '_> {
     /// A command to run anywhere.
     pub(super) fn ask(mut self, command: impl Into<String>) -> Self {
         self.found.finding.next.push(command.into());
+        self
+    }
+
+    /// Which of its kind it is, where a node may have several.
+    pub(super) fn part(mut self, part: &str) -> Self {
+        part.clone_into(&mut self.found.part);
+        self
+    }
+
+    /// It rests on something not having been seen.
+    pub(super) fn unsure(mut self) -> Self {
+        self.found.unsure = true;
         self
     }
 

@@ -14,7 +14,7 @@ static PAGE: Page = Page {
     title: "the way to the other node's tunnel end is missing",
     meaning: "To reach a pod on another node through a VXLAN without learning, three entries are needed: a route for its block through the tunnel device, a neighbour entry with the MAC of the other tunnel end (VTEP), and an FDB entry with the other node's address for that MAC. The CNI writes all three; one is missing. The sentence says which.",
     told: "Route: the packet left by another device than the tunnel, without being wrapped, and no route leads to the pod's block. Neighbour: the packet was freed while the neighbour could not be resolved on the tunnel device. FDB: it was freed in vxlan_xmit and the FDB has no entry for the neighbour's MAC.",
-    ruled_out: "`ip route get`, `ip neigh show dev TUNNEL` and `bridge fdb show dev TUNNEL` together lead to the other node's address.",
+    ruled_out: "What the packet was freed for is there in the node's state: `ip route get`, `ip neigh show dev TUNNEL` and `bridge fdb show dev TUNNEL` together lead to the other node's address.",
     next: &[
         "ip route get POD",
         "ip neigh show dev vxlan.calico",
@@ -69,8 +69,17 @@ impl Rule for TunnelPeerMissing {
         let gateway = hop.as_ref().map_or(dst, |h| h.via);
         let mac = hop.as_ref().and_then(|h| h.mac.clone());
         let missing = hop.as_ref().and_then(|h| h.missing);
+        // What the node has, it does not miss, whatever else dropped the packet.
+        let wanted = if fdb {
+            Missing::Fdb
+        } else {
+            Missing::Neighbour
+        };
+        if hop.is_some() && missing != Some(wanted) {
+            return None;
+        }
         let dev = sentence::word(&step.iface);
-        let cause = if fdb && missing != Some(Missing::Neighbour) {
+        let cause = if fdb {
             let mac = mac.map_or_else(String::new, |m| format!(" for the VTEP {m}"));
             format!(
                 "{} has no FDB entry{mac} ({gateway}) on {dev}, so the tunnel does not know where to send it",

@@ -15,7 +15,7 @@ static PAGE: Page = Page {
     title: "wrapped and sent to the wrong address",
     meaning: "The packet was put into the tunnel with an outer destination that is not an address of the node where the pod runs: the FDB entry of the VTEP's MAC (or the route of IP-in-IP) is stale, as after a node got a new address.",
     told: "The outer destination, seen on the wire or read from the FDB, differs from the addresses of the node that owns the inner destination; or nobody answers ARP for it.",
-    ruled_out: "The outer destination is one of that node's addresses.",
+    ruled_out: "The outer destination is one of that node's addresses; of a node that is not watched, it may be one that is not known.",
     next: &[
         "bridge fdb show dev vxlan.calico",
         "ip neigh show",
@@ -53,15 +53,22 @@ impl Rule for TunnelPeerWrong {
                     .flat_map(|n| n.addrs.iter().copied()),
             )
             .collect();
-        if peer_addrs.is_empty() || peer_addrs.contains(&outer) {
+        let right = *peer_addrs
+            .first()
+            .filter(|_| !peer_addrs.contains(&outer))?;
+        // Of a node that is not watched not all addresses are known; then the
+        // address has to be somebody else's, or nobody's.
+        let nodes = &case.trace.header.nodes;
+        let watched = nodes.iter().any(|n| *n.name == *owner);
+        let silent = stop.reason() == Some("NEIGH_FAILED");
+        let other = case.owner(outer).is_some_and(|o| o != owner);
+        if !(watched || silent || other) {
             return None;
         }
-        let right = peer_addrs[0];
         let cause = format!(
             "{} sends it through the tunnel to {outer}, but {dst} is on {owner}, which has {right}",
             stop.last.map_or(stop.node(), |s| &*s.node)
         );
-        let silent = stop.reason() == Some("NEIGH_FAILED");
         tale(case, stop, PAGE.code, &cause)
             .also(silent.then(|| format!("nobody answers ARP for {outer}")))
             .check("bridge fdb show | grep dst")

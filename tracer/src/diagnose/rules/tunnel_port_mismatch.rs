@@ -37,10 +37,15 @@ impl Rule for TunnelPortMismatch {
             .iter()
             .flat_map(|n| n.links.iter().filter_map(|l| l.vxlan_port))
             .collect();
+        // Before 5.17 there are no reasons.
+        let at_socket = ["__udp4_lib_rcv", "__udp6_lib_rcv", "udp_rcv", "udpv6_rcv"]
+            .iter()
+            .any(|f| stop.function().starts_with(f));
         let no_socket = stop.reason() == Some("NO_SOCKET")
-            || stop.end.is_some() && stop.function().contains("udp") && stop.hook().is_none();
-        let differs = node.is_some() && !ports.contains(&port);
-        if !(no_socket || differs && !stop.by_netfilter()) {
+            || at_socket && stop.reason().is_none() && stop.hook().is_none()
+            || stop.how == How::Vanished && node.is_some();
+        // A device that has the port has a socket on it.
+        if !no_socket || ports.contains(&port) {
             return None;
         }
         let there = match ports.first() {

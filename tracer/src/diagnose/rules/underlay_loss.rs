@@ -6,7 +6,7 @@ use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
 use crate::trace::outcome::{Watched, left_for};
-use crate::trace::{Packet, Step, Trace};
+use crate::trace::{Packet, Role, Step, Trace};
 
 pub(super) struct UnderlayLoss;
 
@@ -35,7 +35,7 @@ impl Rule for UnderlayLoss {
         let tunnel = step.tunnel.as_ref()?;
         let watched = Watched::new(&case.trace.header.nodes);
         let peer = left_for(step, &watched)?;
-        if arrived_any(case.trace, stop.packet, step, peer) {
+        if !sees_uplink(case.trace, peer) || arrived_any(case.trace, stop.packet, step, peer) {
             return None;
         }
         let cause = format!(
@@ -60,6 +60,13 @@ impl Rule for UnderlayLoss {
             ))
             .done()
     }
+}
+
+/// Whether an interface of the node is watched through which it would have come.
+fn sees_uplink(trace: &Trace, peer: &str) -> bool {
+    let node = trace.header.nodes.iter().find(|n| *n.name == *peer);
+    let listed = node.map_or(&[][..], |n| &n.interfaces);
+    listed.is_empty() || listed.iter().any(|i| i.role == Role::Uplink)
 }
 
 /// Whether any packet of that direction was seen on the other node.

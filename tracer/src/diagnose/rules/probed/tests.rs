@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use super::*;
-use crate::assemble::tests::{Bench, S, VIP, tcp};
+use crate::assemble::tests::{Bench, S, SA, VIP, tcp};
 use crate::diagnose::tests::header;
 use crate::diagnose::{diagnose, exit_code, locate};
 use crate::trace::probe::{Kind, Layer, LayerCode};
@@ -18,7 +18,7 @@ fn end(addr: &str, port: u16) -> Endpoint {
     }
 }
 
-fn query(reply: Reply, detail: &str) -> Query {
+pub(in crate::diagnose) fn query(reply: Reply, detail: &str) -> Query {
     Query {
         ts: 1,
         name: "remote.default.svc.cluster.local.".to_owned(),
@@ -32,7 +32,7 @@ fn query(reply: Reply, detail: &str) -> Query {
     }
 }
 
-fn attempt(way: Way, result: Outcome) -> Attempt {
+pub(in crate::diagnose) fn attempt(way: Way, result: Outcome) -> Attempt {
     Attempt {
         ts: 2,
         way,
@@ -49,7 +49,12 @@ fn attempt(way: Way, result: Outcome) -> Attempt {
 }
 
 /// The trace of a bench with a report: queries, answered addresses, attempts.
-fn trace(b: &Bench, queries: Vec<Query>, addrs: &[&str], attempts: Vec<Attempt>) -> Trace {
+pub(in crate::diagnose) fn trace(
+    b: &Bench,
+    queries: Vec<Query>,
+    addrs: &[&str],
+    attempts: Vec<Attempt>,
+) -> Trace {
     let mut trace = b.fold().trace(header(), Losses::default());
     trace.closing.probe = Some(Box::new(Report {
         client: end(CLIENT, 0),
@@ -71,14 +76,21 @@ fn trace(b: &Bench, queries: Vec<Query>, addrs: &[&str], attempts: Vec<Attempt>)
     trace
 }
 
-/// Verdict and exit code when something of the traffic was seen to arrive.
-fn told(queries: Vec<Query>, addrs: &[&str]) -> (Vec<(String, Severity)>, u8) {
+/// A trace in which a packet of the traffic was seen, with these queries.
+pub(in crate::diagnose) fn looked_up(queries: Vec<Query>, addrs: &[&str]) -> Trace {
     let mut b = Bench::new();
-    b.seen(
-        "worker < cali747ff840379",
-        tcp((CLIENT, 45266), (VIP, 80), S, 1, 0),
-    );
-    let (verdict, findings) = diagnose(&trace(&b, queries, addrs, Vec::new()));
+    let syn = tcp((CLIENT, 45266), (VIP, 80), S, 1, 0);
+    b.seen("worker < cali747ff840379", syn);
+    b.seen("worker2 > cali1b2c3d4e5f6", syn);
+    b.reply = true;
+    let answer = tcp((VIP, 80), (CLIENT, 45266), SA, 9, 2);
+    b.seen("worker > cali747ff840379", answer);
+    trace(&b, queries, addrs, Vec::new())
+}
+
+/// Findings about names, and the exit code.
+fn told(queries: Vec<Query>, addrs: &[&str]) -> (Vec<(String, Severity)>, u8) {
+    let (verdict, findings) = diagnose(&looked_up(queries, addrs));
     let code = exit_code(&verdict, &findings);
     let all = findings.iter().map(|f| (f.code.to_string(), f.severity));
     let all = all.filter(|(code, _)| code.starts_with("dns-"));
