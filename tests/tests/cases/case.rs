@@ -73,7 +73,7 @@ impl Case {
         };
         println!("{id}: {}", told.describe());
         self.compare(&told);
-        done.exit(self.exit);
+        done.nothing_refused().exit(self.exit);
     }
 
     #[track_caller]

@@ -27,13 +27,17 @@ pub(crate) fn read(node: &str, iptables: Iptables) -> Result<Counts> {
             }
             let packets = words.next().and_then(|c| packets(c.get(1..)?));
             (format!(":{}", name.unwrap_or_default()), packets)
-        } else if let Some((counters, rule)) = line.strip_prefix('[').and_then(|l| l.split_once("] ")) {
+        } else if let Some((counters, rule)) =
+            line.strip_prefix('[').and_then(|l| l.split_once("] "))
+        {
             (rule.to_owned(), packets(counters))
         } else {
             continue;
         };
         let count = count.with_context(|| format!("no counters in {line:?}"))?;
-        *counts.entry((node.into(), table.into(), what.into())).or_default() += count;
+        *counts
+            .entry((node.into(), table.into(), what.into()))
+            .or_default() += count;
     }
     Ok(counts)
 }

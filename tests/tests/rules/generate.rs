@@ -106,7 +106,11 @@ pub(crate) fn shot(random: &mut Random, macs: [[u8; 6]; 2]) -> Shot {
         }
         _ => {
             let node = &NODES[random.below(2)];
-            let own = if random.chance(70) { node.addr } else { node.vtep };
+            let own = if random.chance(70) {
+                node.addr
+            } else {
+                node.vtep
+            };
             (Sender::Node(node.name), node.name, own.into(), "")
         }
     };
@@ -121,7 +125,11 @@ pub(crate) fn shot(random: &mut Random, macs: [[u8; 6]; 2]) -> Shot {
         let kind = random.of(&[8, 8, 8, 13, 0]);
         packet.icmp = Some((kind, 0));
         let begins = kind != 0;
-        packet = packet.state(if begins { CtState::New } else { CtState::Invalid });
+        packet = packet.state(if begins {
+            CtState::New
+        } else {
+            CtState::Invalid
+        });
     } else {
         packet = packet.state(CtState::New);
     }
@@ -140,13 +148,22 @@ pub(crate) fn shot(random: &mut Random, macs: [[u8; 6]; 2]) -> Shot {
         packet.mark = random.of(&MARKS);
     }
     packet.len = Some(length(proto));
-    Shot { sender, node, packet }
+    Shot {
+        sender,
+        node,
+        packet,
+    }
 }
 
 fn somebody(random: &mut Random) -> IpAddr {
     match random.below(3) {
         0 => PODS[random.below(PODS.len())].addr.into(),
-        1 => v4(random.of(&[[172, 31, 0, 9], [203, 0, 113, 7], [10, 99, 0, 5], [8, 8, 4, 4]])),
+        1 => v4(random.of(&[
+            [172, 31, 0, 9],
+            [203, 0, 113, 7],
+            [10, 99, 0, 5],
+            [8, 8, 4, 4],
+        ])),
         _ => v4(random.of(&NOBODYS[..3])),
     }
 }
@@ -165,18 +182,24 @@ fn destination(random: &mut Random, is_pod: bool) -> (IpAddr, u8, u16) {
         }
         4 | 5 => {
             let pod = &PODS[random.below(PODS.len())];
-            (pod.addr.into(), proto, if random.chance(50) { 8080 } else { port })
+            (
+                pod.addr.into(),
+                proto,
+                if random.chance(50) { 8080 } else { port },
+            )
         }
         6 | 7 => {
             let node = &NODES[random.below(2)];
-            let addr = if random.chance(80) { node.addr } else { node.vtep };
+            let addr = if random.chance(80) {
+                node.addr
+            } else {
+                node.vtep
+            };
             (addr.into(), proto, port)
         }
         8 => (v4(random.of(&NOBODYS)), proto, port),
         // Other protocols share one connection between two hosts, so only where none is made: pods may not do this.
-        _ if is_pod && random.chance(30) => {
-            (PODS[random.below(PODS.len())].addr.into(), 4, 0)
-        }
+        _ if is_pod && random.chance(30) => (PODS[random.below(PODS.len())].addr.into(), 4, 0),
         _ => (OUTSIDE.addr.into(), proto, port),
     }
 }

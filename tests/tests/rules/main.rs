@@ -58,7 +58,13 @@ fn compare(iptables: Iptables, seed: u64) {
     };
     let macs = NODES.map(|node| mac(&world, node.name));
     let mut random = Random::new(seed);
-    let mut range = Range { iptables, world, port: 10_000, before: Counts::new(), moved: BTreeSet::new() };
+    let mut range = Range {
+        iptables,
+        world,
+        port: 10_000,
+        before: Counts::new(),
+        moved: BTreeSet::new(),
+    };
     range.before = range.counters();
     let mut chosen = Vec::new();
     while chosen.len() < SHOTS {
@@ -102,7 +108,8 @@ struct Range {
 
 impl Range {
     fn counters(&self) -> Counts {
-        let node = |node: &predict::Node| counters::read(&node.ns.name, self.iptables).expect("counters");
+        let node =
+            |node: &predict::Node| counters::read(&node.ns.name, self.iptables).expect("counters");
         let mut all = Counts::new();
         for of_node in &self.world.nodes {
             all.append(&mut node(of_node));
@@ -157,13 +164,27 @@ impl Range {
         for (shot, ways) in group {
             self.alone(shot, ways);
         }
-        let differs = |key: &&counters::Key| decides(&key.2) && expected.get(*key) != grown.get(*key);
-        let keys: BTreeSet<_> = expected.keys().chain(grown.keys()).filter(differs).collect();
+        let differs =
+            |key: &&counters::Key| decides(&key.2) && expected.get(*key) != grown.get(*key);
+        let keys: BTreeSet<_> = expected
+            .keys()
+            .chain(grown.keys())
+            .filter(differs)
+            .collect();
         let told: Vec<String> = keys
             .into_iter()
-            .map(|key| format!("{key:?}: {:?} said, {:?} counted", expected.get(key), grown.get(key)))
+            .map(|key| {
+                format!(
+                    "{key:?}: {:?} said, {:?} counted",
+                    expected.get(key),
+                    grown.get(key)
+                )
+            })
             .collect();
-        panic!("each alone counts as it should, but not together:\n{}\n{group:#?}", told.join("\n"));
+        panic!(
+            "each alone counts as it should, but not together:\n{}\n{group:#?}",
+            told.join("\n")
+        );
     }
 
     /// One packet that may go several ways.
@@ -172,7 +193,10 @@ impl Range {
         expected.dedup();
         self.send(shot, 1);
         if let Err(grown) = self.settle(&expected) {
-            panic!("{shot:?}\nwas to go\n{}but these rules counted: {grown:#?}", text(ways));
+            panic!(
+                "{shot:?}\nwas to go\n{}but these rules counted: {grown:#?}",
+                text(ways)
+            );
         }
     }
 
@@ -181,10 +205,21 @@ impl Range {
         let decided = self.moved.iter().filter(|(_, _, rule)| decides(rule));
         let rules: Vec<&str> = decided.map(|(_, _, rule)| &**rule).collect();
         assert!(rules.len() > 120, "only {} rules decided", rules.len());
-        for target in ["ACCEPT", "DROP", "REJECT", "DNAT", "MASQUERADE", "KUBE-SEP", "KUBE-EXT", "cali-pi-"] {
+        for target in [
+            "ACCEPT",
+            "DROP",
+            "REJECT",
+            "DNAT",
+            "MASQUERADE",
+            "KUBE-SEP",
+            "KUBE-EXT",
+            "cali-pi-",
+        ] {
             let wanted = [format!("-j {target}"), format!("-g {target}")];
             assert!(
-                rules.iter().any(|r| wanted.iter().any(|w| r.contains(w.as_str()))),
+                rules
+                    .iter()
+                    .any(|r| wanted.iter().any(|w| r.contains(w.as_str()))),
                 "no rule with target {target} counted"
             );
         }
@@ -199,7 +234,9 @@ fn agrees(expected: &Counts, grown: &Counts) -> bool {
     };
     let noted = expected.iter().filter(|(key, _)| !decides(&key.2));
     decided(expected) == decided(grown)
-        && noted.into_iter().all(|(key, count)| grown.get(key).is_some_and(|g| g >= count))
+        && noted
+            .into_iter()
+            .all(|(key, count)| grown.get(key).is_some_and(|g| g >= count))
 }
 
 fn same(ways: &[Outcome]) -> bool {
@@ -220,7 +257,8 @@ fn prepare(iptables: Iptables) {
         Iptables::Legacy => "iptables-legacy-restore",
     };
     let run = |ns: &str, program: &str, args: &[&str], input: &str| {
-        netns::within(ns, || program::feed(program, args, input)).expect("the laboratory is prepared");
+        netns::within(ns, || program::feed(program, args, input))
+            .expect("the laboratory is prepared");
     };
     run("worker", restore, &["-w", "10", "--noflush"], SERVICES);
     let quiet = |but: &str| {
@@ -230,10 +268,17 @@ fn prepare(iptables: Iptables) {
         )
     };
     // The bridge's host would tell of groups that it belongs to.
-    for ns in PODS.iter().map(|pod| pod.name).chain([OUTSIDE.name, UNDERLAY]) {
+    for ns in PODS
+        .iter()
+        .map(|pod| pod.name)
+        .chain([OUTSIDE.name, UNDERLAY])
+    {
         run(ns, "nft", &["-f", "-"], &quiet(""));
     }
-    let ours = quiet(&format!("  ip id {} accept\n  udp dport 4789 accept", wire::ID));
+    let ours = quiet(&format!(
+        "  ip id {} accept\n  udp dport 4789 accept",
+        wire::ID
+    ));
     for node in &NODES {
         run(node.name, "nft", &["-f", "-"], &ours);
     }
@@ -274,8 +319,16 @@ fn understood(ns: Namespace) -> Node {
 }
 
 fn mac(world: &World, node: &str) -> [u8; 6] {
-    let node = world.nodes.iter().find(|n| &*n.ns.name == node).expect("a node of that name");
-    let text = node.ns.link("eth0").and_then(|l| l.mac.clone()).expect("a link-layer address");
+    let node = world
+        .nodes
+        .iter()
+        .find(|n| &*n.ns.name == node)
+        .expect("a node of that name");
+    let text = node
+        .ns
+        .link("eth0")
+        .and_then(|l| l.mac.clone())
+        .expect("a link-layer address");
     let mut mac = [0; 6];
     for (byte, word) in mac.iter_mut().zip(text.split(':')) {
         *byte = u8::from_str_radix(word, 16).expect("two digits");

@@ -46,7 +46,9 @@ pub(crate) struct Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  p = {}, ends: {}", self.probability, self.end)?;
-        self.told.iter().try_for_each(|line| writeln!(f, "    {line}"))
+        self.told
+            .iter()
+            .try_for_each(|line| writeln!(f, "    {line}"))
     }
 }
 
@@ -62,7 +64,10 @@ impl World {
     }
 
     fn from(&self, go: impl FnOnce(&mut Walk<'_>, Outcome)) -> Vec<Outcome> {
-        let mut walk = Walk { world: self, ended: Vec::new() };
+        let mut walk = Walk {
+            world: self,
+            ended: Vec::new(),
+        };
         let start = Outcome {
             probability: 1.0,
             counts: Counts::new(),
@@ -81,7 +86,11 @@ impl World {
     }
 
     fn with_address(&self, addr: IpAddr) -> Option<usize> {
-        let has = |n: &Node| n.ns.links.iter().any(|l| l.addrs.iter().any(|a| a.addr == addr));
+        let has = |n: &Node| {
+            n.ns.links
+                .iter()
+                .any(|l| l.addrs.iter().any(|a| a.addr == addr))
+        };
         self.nodes.iter().position(has)
     }
 }
@@ -97,7 +106,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Goes through a hook; the ways on which the packet goes on.
-    fn hook(&mut self, node: usize, hook: Hook, packet: &Packet, so_far: &Outcome) -> Vec<(Way, Outcome)> {
+    fn hook(
+        &mut self,
+        node: usize,
+        hook: Hook,
+        packet: &Packet,
+        so_far: &Outcome,
+    ) -> Vec<(Way, Outcome)> {
         let Node { ns, rules } = self.node(node);
         let mut on = Vec::new();
         for way in rules.traverse(hook, packet, ns).ways {
@@ -127,7 +142,13 @@ impl<'a> Walk<'a> {
         for (way, outcome) in self.hook(node, Hook::Prerouting, &packet, &so_far) {
             let mut packet = way.packet;
             let ns = &self.node(node).ns;
-            let route = lookup(ns, packet.dst, Some(packet.src), packet.iif.as_deref(), packet.mark);
+            let route = lookup(
+                ns,
+                packet.dst,
+                Some(packet.src),
+                packet.iif.as_deref(),
+                packet.mark,
+            );
             match route.kind {
                 RouteKind::Local | RouteKind::Broadcast if accepts_source(ns, &packet) => {
                     self.input(node, &packet, inner.clone(), &outcome);
@@ -181,7 +202,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn postrouting(&mut self, node: usize, packet: &Packet, inner: Option<Packet>, so_far: &Outcome) {
+    fn postrouting(
+        &mut self,
+        node: usize,
+        packet: &Packet,
+        inner: Option<Packet>,
+        so_far: &Outcome,
+    ) {
         for (way, outcome) in self.hook(node, Hook::Postrouting, packet, so_far) {
             let packet = way.packet;
             let ns = &self.node(node).ns;
@@ -197,7 +224,11 @@ impl<'a> Walk<'a> {
                 outer.dport = Some(VXLAN);
                 outer.ct.state = Some(CtState::New);
                 self.output(node, outer, Some(packet), outcome);
-            } else if let Some(peer) = self.world.with_address(packet.dst).filter(|_| dev == "eth0") {
+            } else if let Some(peer) = self
+                .world
+                .with_address(packet.dst)
+                .filter(|_| dev == "eth0")
+            {
                 let mut packet = afresh(packet, "eth0");
                 packet.mark = 0;
                 self.prerouting(peer, packet, inner.clone(), outcome);
@@ -215,7 +246,11 @@ impl Outcome {
             let key = ((&**node).into(), table.into(), line.into());
             *self.counts.entry(key).or_default() += 1;
         };
-        for via in decision.path.iter().filter_map(|visit| visit.via.as_deref()) {
+        for via in decision
+            .path
+            .iter()
+            .filter_map(|visit| visit.via.as_deref())
+        {
             add(via);
         }
         match &decision.rule {
@@ -244,7 +279,10 @@ fn afresh(packet: Packet, iif: &str) -> Packet {
     let state = packet.ct.state;
     let mut packet = packet.arriving(iif);
     packet.oif = None;
-    packet.ct = Ct { state, ..Ct::default() };
+    packet.ct = Ct {
+        state,
+        ..Ct::default()
+    };
     if packet.ct.state == Some(CtState::Untracked) {
         packet.ct.state = Some(CtState::New);
     }
@@ -256,7 +294,10 @@ fn accepts_source(ns: &Namespace, packet: &Packet) -> bool {
     let iif = packet.iif.as_deref().unwrap_or_default();
     let setting = |dev: &str| ns.sysctl(&format!("net.ipv4.conf.{dev}.rp_filter"));
     let strict = setting("all").zip(setting(iif));
-    let strict = strict.map(|(all, own)| all.max(own)).expect("rp_filter was read") == 1;
+    let strict = strict
+        .map(|(all, own)| all.max(own))
+        .expect("rp_filter was read")
+        == 1;
     match ns.route_back(packet.src, packet.dst, 0) {
         Some(RouteBack::Devices(devs)) => !strict || devs.iter().any(|d| &**d == iif),
         Some(RouteBack::None) => !strict,
