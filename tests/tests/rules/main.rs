@@ -6,6 +6,7 @@
 mod counters;
 mod generate;
 mod predict;
+mod talk;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -34,6 +35,8 @@ const SERVICES: &str =
 const SHOTS: usize = 320;
 /// How many of them are counted together.
 const TOGETHER: usize = 8;
+/// How many of them are answered, and talk on.
+const TALKS: usize = 16;
 /// How often counters are read again before they are wrong: packets may still be on their way.
 const PATIENCE: u32 = 100;
 
@@ -86,6 +89,14 @@ fn compare(iptables: Iptables, seed: u64) {
     for (shot, ways) in &open {
         range.alone(shot, ways);
     }
+    let talks = certain
+        .iter()
+        .filter(|(shot, ways)| talk::starts(shot, &ways[0]));
+    let talks: Vec<&Shot> = talks.map(|(shot, _)| shot).take(TALKS).collect();
+    for shot in &talks {
+        range.talk(shot);
+    }
+    assert_eq!(talks.len(), TALKS, "too few packets come to a pod");
     println!(
         "{} packets one way, {} several ways, {} rules counted",
         certain.len(),
@@ -189,12 +200,19 @@ impl Range {
 
     /// One packet that may go several ways.
     fn alone(&mut self, shot: &Shot, ways: &[Outcome]) {
+        self.send(shot, 1);
+        self.counts_one(shot, ways);
+    }
+
+    fn counts_one(&mut self, what: &impl std::fmt::Debug, ways: &[Outcome]) {
         let mut expected: Vec<Counts> = ways.iter().map(|way| way.counts.clone()).collect();
         expected.dedup();
-        self.send(shot, 1);
+        if let Some(what) = ways.iter().find_map(|way| way.unknown.as_ref()) {
+            panic!("unknown: {what}\n{}", text(ways));
+        }
         if let Err(grown) = self.settle(&expected) {
             panic!(
-                "{shot:?}\nwas to go\n{}but these rules counted: {grown:#?}",
+                "{what:?}\nwas to go\n{}but these rules counted: {grown:#?}",
                 text(ways)
             );
         }

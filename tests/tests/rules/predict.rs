@@ -39,8 +39,33 @@ pub(crate) struct Outcome {
     pub(crate) unknown: Option<String>,
     /// It goes where this does not follow it.
     pub(crate) lost: bool,
+    /// The connections that the nodes on the way have then.
+    pub(crate) conns: Vec<Conn>,
     /// What was decided, in order.
     told: Vec<String>,
+}
+
+/// Source and destination; an ICMP message's id is the source's port.
+pub(crate) type Ends = [(IpAddr, Option<u16>); 2];
+
+/// A node's connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Conn {
+    node: usize,
+    /// As its first packet came.
+    original: Ends,
+    /// As it left.
+    pub(crate) translated: Ends,
+}
+
+/// A packet's, in the other direction where asked.
+fn ends(packet: &Packet, reply: bool) -> Ends {
+    let (src, dst) = ((packet.src, packet.sport), (packet.dst, packet.dport));
+    match (reply, packet.proto) {
+        (false, _) => [src, dst],
+        (true, 1) => [(dst.0, src.1), (src.0, None)],
+        (true, _) => [dst, src],
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -55,17 +80,43 @@ impl fmt::Display for Outcome {
 impl World {
     /// Every way of a packet that comes in through an interface of a node.
     pub(crate) fn arriving(&self, node: &str, packet: Packet) -> Vec<Outcome> {
-        self.from(|walk, start| walk.prerouting(self.index(node), packet, None, start))
+        self.from(&[], |walk, start| {
+            walk.prerouting(self.index(node), packet, None, start);
+        })
+    }
+
+    /// The same of a packet of these connections.
+    pub(crate) fn talking(
+        &self,
+        conns: &[Conn],
+        node: &str,
+        reply: bool,
+        mut packet: Packet,
+    ) -> Vec<Outcome> {
+        packet.ct = Ct {
+            state: Some(CtState::Established),
+            mark: Some(0),
+            confirmed: Some(true),
+            seen_reply: Some(true),
+            reply: Some(reply),
+            ..Ct::default()
+        };
+        self.from(conns, |walk, start| {
+            walk.prerouting(self.index(node), packet, None, start);
+        })
     }
 
     /// Every way of a packet that a process on a node sends.
     pub(crate) fn leaving(&self, node: &str, packet: Packet) -> Vec<Outcome> {
-        self.from(|walk, start| walk.output(self.index(node), packet, None, start))
+        self.from(&[], |walk, start| {
+            walk.output(self.index(node), packet, None, start);
+        })
     }
 
-    fn from(&self, go: impl FnOnce(&mut Walk<'_>, Outcome)) -> Vec<Outcome> {
+    fn from(&self, conns: &[Conn], go: impl FnOnce(&mut Walk<'_>, Outcome)) -> Vec<Outcome> {
         let mut walk = Walk {
             world: self,
+            conns,
             ended: Vec::new(),
         };
         let start = Outcome {
@@ -74,6 +125,7 @@ impl World {
             end: String::new(),
             unknown: None,
             lost: false,
+            conns: Vec::new(),
             told: Vec::new(),
         };
         go(&mut walk, start);
@@ -97,6 +149,8 @@ impl World {
 
 struct Walk<'a> {
     world: &'a World,
+    /// Of which the packet is, where it is no first one.
+    conns: &'a [Conn],
     ended: Vec<Outcome>,
 }
 
@@ -133,14 +187,54 @@ impl<'a> Walk<'a> {
         on
     }
 
+    /// The node's connection that the packet is of, if it is no first one.
+    fn conn(&self, node: usize, packet: &Packet) -> Option<&'a Conn> {
+        (packet.ct.state == Some(CtState::Established)).then(|| {
+            let of_node = self.conns.iter().find(|c| c.node == node);
+            of_node.expect("a connection on every node of the way")
+        })
+    }
+
     fn end(&mut self, mut outcome: Outcome, how: &str) {
         outcome.end = how.to_owned();
         self.ended.push(outcome);
     }
 
-    fn prerouting(&mut self, node: usize, packet: Packet, inner: Option<Packet>, so_far: Outcome) {
+    fn prerouting(
+        &mut self,
+        node: usize,
+        mut packet: Packet,
+        inner: Option<Packet>,
+        so_far: Outcome,
+    ) {
+        let conn = self.conn(node, &packet);
+        let reply = packet.ct.reply == Some(true);
+        if let Some(Conn {
+            original,
+            translated,
+            ..
+        }) = conn
+        {
+            let came = if reply { translated } else { original };
+            assert_eq!(ends(&packet, reply), *came, "it is of this connection");
+            packet.ct.dnat = Some(original[1] != translated[1]);
+            packet.ct.snat = Some(original[0] != translated[0]);
+            packet.ct.original_src = Some(original[0]);
+            packet.ct.original_dst = Some(original[1]);
+        }
         for (way, outcome) in self.hook(node, Hook::Prerouting, &packet, &so_far) {
             let mut packet = way.packet;
+            // What the connection's translation does to every packet, conntrack does without rules.
+            if let Some(Conn {
+                original,
+                translated,
+                ..
+            }) = conn
+            {
+                let to = if reply { original[0] } else { translated[1] };
+                packet.dst = to.0;
+                packet.dport = to.1.filter(|_| packet.proto != 1);
+            }
             let ns = &self.node(node).ns;
             let route = lookup(
                 ns,
@@ -210,7 +304,26 @@ impl<'a> Walk<'a> {
         so_far: &Outcome,
     ) {
         for (way, outcome) in self.hook(node, Hook::Postrouting, packet, so_far) {
-            let packet = way.packet;
+            let (mut packet, mut outcome) = (way.packet, outcome);
+            let reply = packet.ct.reply == Some(true);
+            if let Some(Conn {
+                original,
+                translated,
+                ..
+            }) = self.conn(node, &packet)
+            {
+                let from = if reply { original[1] } else { translated[0] };
+                packet.src = from.0;
+                packet.sport = from.1.filter(|_| packet.proto != 1).or(packet.sport);
+            }
+            let begun = packet.ct.original_src.zip(packet.ct.original_dst);
+            if let Some((src, dst)) = begun.filter(|_| packet.ct.state == Some(CtState::New)) {
+                outcome.conns.push(Conn {
+                    node,
+                    original: [src, dst],
+                    translated: ends(&packet, false),
+                });
+            }
             let ns = &self.node(node).ns;
             let dev = packet.oif.as_deref().unwrap_or_default();
             if dev == TUNNEL {
@@ -276,13 +389,16 @@ impl Outcome {
 
 /// The packet as it is seen by another connection tracking.
 fn afresh(packet: Packet, iif: &str) -> Packet {
-    let state = packet.ct.state;
+    let before = packet.ct.clone();
     let mut packet = packet.arriving(iif);
     packet.oif = None;
     packet.ct = Ct {
-        state,
+        state: before.state,
         ..Ct::default()
     };
+    if before.state == Some(CtState::Established) {
+        packet.ct = before;
+    }
     if packet.ct.state == Some(CtState::Untracked) {
         packet.ct.state = Some(CtState::New);
     }

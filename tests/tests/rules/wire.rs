@@ -138,9 +138,16 @@ fn bytes(packet: &Packet) -> Result<Vec<u8>> {
     match packet.proto {
         6 => {
             body.extend(ports.concat());
-            body.extend(1000u32.to_be_bytes());
-            body.extend(2000u32.to_be_bytes());
-            body.extend([0x50, packet.tcp_flags.unwrap_or(0), 0xff, 0xff]);
+            // As in one connection: conntrack looks at the numbers.
+            let flags = packet.tcp_flags.unwrap_or(0);
+            let (seq, ack): (u32, u32) = match flags {
+                0x02 => (1000, 0),
+                0x12 => (5000, 1001),
+                _ => (1001, 5001),
+            };
+            body.extend(seq.to_be_bytes());
+            body.extend(ack.to_be_bytes());
+            body.extend([0x50, flags, 0xff, 0xff]);
             body.extend([0; 4]);
             sum_at = Some((16, true));
         }
