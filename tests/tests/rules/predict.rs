@@ -14,6 +14,8 @@ use crate::counters::Counts;
 
 const TUNNEL: &str = "vxlan.calico";
 const VXLAN: u16 = 4789;
+/// Ethernet, VXLAN, UDP and IP.
+const TUNNEL_HEADERS: u32 = 14 + 8 + 8 + 20;
 const CHECK: &str = "the kernel's own checks of addresses and routes";
 
 /// A node as it was read.
@@ -56,6 +58,8 @@ pub(crate) struct Conn {
     original: Ends,
     /// As it left.
     pub(crate) translated: Ends,
+    /// Its mark, if anything set one.
+    mark: Option<u32>,
 }
 
 /// A packet's, in the other direction where asked.
@@ -95,7 +99,6 @@ impl World {
     ) -> Vec<Outcome> {
         packet.ct = Ct {
             state: Some(CtState::Established),
-            mark: Some(0),
             confirmed: Some(true),
             seen_reply: Some(true),
             reply: Some(reply),
@@ -178,6 +181,8 @@ impl<'a> Walk<'a> {
             match &way.verdict {
                 Verdict::Accept => on.push((way, outcome)),
                 Verdict::Unknown { what } => {
+                    // The kernel's own choice: a masqueraded source's, a tunnel's.
+                    outcome.lost |= packet.sport.is_none() && what.contains("the packet's port");
                     outcome.unknown = Some(what.to_string());
                     self.end(outcome, "unknown");
                 }
@@ -212,9 +217,11 @@ impl<'a> Walk<'a> {
         if let Some(Conn {
             original,
             translated,
+            mark,
             ..
         }) = conn
         {
+            packet.ct.mark = Some(mark.unwrap_or(0));
             let came = if reply { translated } else { original };
             assert_eq!(ends(&packet, reply), *came, "it is of this connection");
             packet.ct.dnat = Some(original[1] != translated[1]);
@@ -306,15 +313,15 @@ impl<'a> Walk<'a> {
         for (way, outcome) in self.hook(node, Hook::Postrouting, packet, so_far) {
             let (mut packet, mut outcome) = (way.packet, outcome);
             let reply = packet.ct.reply == Some(true);
-            if let Some(Conn {
-                original,
-                translated,
-                ..
-            }) = self.conn(node, &packet)
-            {
+            if let Some(conn) = self.conn(node, &packet) {
+                let (original, translated) = (conn.original, conn.translated);
                 let from = if reply { original[1] } else { translated[0] };
                 packet.src = from.0;
                 packet.sport = from.1.filter(|_| packet.proto != 1).or(packet.sport);
+                outcome.conns.push(Conn {
+                    mark: packet.ct.mark,
+                    ..*conn
+                });
             }
             let begun = packet.ct.original_src.zip(packet.ct.original_dst);
             if let Some((src, dst)) = begun.filter(|_| packet.ct.state == Some(CtState::New)) {
@@ -322,6 +329,7 @@ impl<'a> Walk<'a> {
                     node,
                     original: [src, dst],
                     translated: ends(&packet, false),
+                    mark: packet.ct.mark,
                 });
             }
             let ns = &self.node(node).ns;
@@ -335,6 +343,7 @@ impl<'a> Walk<'a> {
                 };
                 let mut outer = Packet::new(own, peer, 17).marked(packet.mark);
                 outer.dport = Some(VXLAN);
+                outer.len = packet.len.map(|len| len + TUNNEL_HEADERS);
                 outer.ct.state = Some(CtState::New);
                 self.output(node, outer, Some(packet), outcome);
             } else if let Some(peer) = self

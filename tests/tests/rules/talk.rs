@@ -57,6 +57,7 @@ impl Range {
             .talking(&conns, server.node, true, answer.clone());
         let from = Sender::Link(server.name, [0xee; 6]);
         self.one(from, &answer, &ways);
+        let conns = ways[0].conns.clone();
 
         let mut more = first;
         more.tcp_flags = more.tcp_flags.map(|_| 0x10);
