@@ -48,7 +48,7 @@ const PROTOCOLS: [&str; 14] = [
     "-p udp -m udp --dport 53",
     "-p udp -m udp ! --dport 1:1024",
     "-p tcp -m tcp --dport 80:8080",
-    "-p tcp -m tcp ! --sport 10000:11000",
+    "-p tcp -m tcp ! --sport 1:9999",
     "-p tcp -m tcp --tcp-flags SYN,ACK SYN",
     "-p tcp -m tcp ! --tcp-flags SYN,RST,ACK,FIN SYN",
     "-p tcp -m multiport --dports 80,443,8000:9000",
