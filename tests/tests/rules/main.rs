@@ -250,15 +250,22 @@ fn agrees(expected: &Counts, grown: &Counts) -> bool {
             .all(|(key, count)| grown.get(key).is_some_and(|g| g >= count))
 }
 
-/// The rules whose counters are not what they were said to become.
+/// The rules whose counters are not what they were said to become, then all that counted in their chains.
 fn difference(expected: &Counts, grown: &Counts) -> String {
     let keys: BTreeSet<&counters::Key> = expected.keys().chain(grown.keys()).collect();
     let mut told = String::new();
+    let mut chains = BTreeSet::new();
     for key in keys {
         let (said, counted) = (expected.get(key), grown.get(key));
         if said != counted && (decides(&key.2) || said > counted) {
             // Writing to a String cannot fail.
             let _ = writeln!(told, "{key:?}: {said:?} said, {counted:?} counted");
+            chains.insert((&key.0, &key.1, key.2.split(' ').nth(1)));
+        }
+    }
+    for (key, count) in grown {
+        if chains.contains(&(&key.0, &key.1, key.2.split(' ').nth(1))) {
+            let _ = writeln!(told, "  {key:?}: {count}");
         }
     }
     told

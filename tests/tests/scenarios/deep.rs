@@ -63,8 +63,6 @@ fn agrees(done: &Done) {
             "the kernel was in {chains:?}"
         );
     }
-    // What nft's expressions tell, every kernel with kprobes has told.
-    assert!(drops.iter().any(|(_, _, chains)| !chains.is_empty()));
 }
 
 #[test]
