@@ -183,7 +183,21 @@ impl Assembler {
         } = &body
             && (original.src != reply.dst || original.dst != reply.src)
         {
-            self.table.tie(slot, [*original, mark::inverted(reply)], ts);
+            self.table
+                .tie(slot, &[*original, mark::inverted(reply)], ts);
+        }
+        // A packet may be dropped before its entry is confirmed.
+        if let Body::Nat {
+            packet,
+            to,
+            source,
+            done: false,
+            ..
+        } = &body
+            && !(reply || packet.quoted)
+        {
+            let after = rewrite::after(packet, *source, *to);
+            self.table.tie(slot, &[after], ts);
         }
         let flow = self.table.get(slot);
         flow.last_ts = flow.last_ts.max(ts);

@@ -26,10 +26,11 @@ mod run;
 pub use bound::{bound, merge};
 pub use entries::Wanted;
 
-/// How long one command may take.
-const COMMAND: Duration = Duration::from_secs(2);
+/// How long one command may take: `iptables-save` of ten thousands of rules, on a
+/// node that is busy.
+const COMMAND: Duration = Duration::from_secs(5);
 /// How long all of it may take.
-const WHOLE: Duration = Duration::from_secs(5);
+const WHOLE: Duration = Duration::from_secs(8);
 /// For threads to say that they are late.
 const GRACE: Duration = Duration::from_millis(500);
 /// What commands may write, all namespaces together.

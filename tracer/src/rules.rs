@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! words < model, ipset < parse (matches, targets) < packet < check < walk < traverse
-//! route, names
+//! route, names, native
 //! ```
 //!
 //! Nothing is guessed. A match that is not known, or that asks for what the
@@ -18,6 +18,7 @@ mod local;
 mod matches;
 mod model;
 pub mod names;
+pub mod native;
 mod packet;
 mod parse;
 pub mod route;

@@ -83,7 +83,7 @@ impl Case {
         let told = Told::of(&done);
         println!("{id}: {}", told.describe());
         self.compare(&told);
-        done.exit(self.exit);
+        done.nothing_refused().exit(self.exit);
     }
 
     #[track_caller]

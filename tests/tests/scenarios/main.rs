@@ -5,6 +5,7 @@
 
 mod broken;
 mod crowd;
+mod deep;
 mod files;
 mod names;
 mod paths;

@@ -334,9 +334,25 @@ impl Done {
         self
     }
 
+    /// Every hook that this kernel has took its program: what is missing may be the kernel's, not refused by it.
+    #[track_caller]
+    pub(crate) fn nothing_refused(&self) -> &Self {
+        let said: serde_json::Value = serde_json::from_str(&self.stdout).unwrap_or_default();
+        for line in said["tool"]["degraded"].as_array().into_iter().flatten() {
+            let line = line.as_str().unwrap_or_default();
+            assert!(
+                !line.contains("BPF_PROG_LOAD"),
+                "{}: {line}",
+                self.command_line
+            );
+        }
+        self
+    }
+
     /// The standard output as a trace.
     #[track_caller]
     pub(crate) fn trace(&self) -> Trace {
+        self.nothing_refused();
         let origin = format!(
             "{}\nJSON in {}\n--- standard error\n{}",
             self.command_line,

@@ -66,10 +66,12 @@ fn rule_reset_v6(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_rule_reset(ctx: &ProbeContext) -> Option<()> {
-    let sk_buff: u64 = if skb::has_flag(switch::SEND_RESET_HAS_SK) {
-        ctx.arg(2)?
+    // Both are read: a load from one of two places becomes one from a computed place, which the verifier refuses.
+    let (early, late): (u64, u64) = (ctx.arg(1)?, ctx.arg(2)?);
+    let sk_buff = if skb::has_flag(switch::SEND_RESET_HAS_SK) {
+        late
     } else {
-        ctx.arg(1)?
+        early
     };
     report(
         ctx,

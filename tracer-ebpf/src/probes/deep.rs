@@ -223,10 +223,12 @@ fn deep_ip6t_ret(ctx: RetProbeContext) -> u32 {
 
 #[inline(always)]
 fn try_xt(ctx: &ProbeContext) -> Option<()> {
-    let (table, sk_buff, state): (u64, u64, u64) = if skb::has_flag(switch::IPT_TABLE_FIRST) {
-        (ctx.arg(0)?, ctx.arg(1)?, ctx.arg(2)?)
+    // All are read before any is chosen: the verifier takes no load from a computed place in the context.
+    let (first, second, third): (u64, u64, u64) = (ctx.arg(0)?, ctx.arg(1)?, ctx.arg(2)?);
+    let (table, sk_buff, state) = if skb::has_flag(switch::IPT_TABLE_FIRST) {
+        (first, second, third)
     } else {
-        (ctx.arg(2)?, ctx.arg(0)?, ctx.arg(1)?)
+        (third, first, second)
     };
     let name = table + skb::off!(xt_table_name)?;
     enter_table(ctx, Function::IptDoTable, sk_buff, name, state)

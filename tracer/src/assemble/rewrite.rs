@@ -187,6 +187,13 @@ fn sides(t: &Tuple, source: bool) -> ((IpAddr, u16), bool) {
     }
 }
 
+/// A packet's addresses after a rewrite.
+pub(super) fn after(packet: &Packet, source: bool, to: (IpAddr, u16)) -> Tuple {
+    let mut tuple = mark::tuple(packet);
+    set(&mut tuple, source, to);
+    tuple
+}
+
 fn set(t: &mut Tuple, source: bool, to: (IpAddr, u16)) {
     if source {
         (t.src, t.sport) = to;

@@ -140,14 +140,14 @@ impl Table {
     }
 
     /// Notes that conntrack gives these addresses to the flow.
-    pub(super) fn tie(&mut self, slot: Slot, tuples: [Tuple; 2], ts: u64) {
+    pub(super) fn tie(&mut self, slot: Slot, tuples: &[Tuple], ts: u64) {
         let tie = Tie {
             slot,
             made: self.slots[slot as usize].made,
             since: ts,
         };
         for t in tuples {
-            self.ties.insert(t, tie);
+            self.ties.insert(*t, tie);
         }
     }
 

@@ -22,7 +22,7 @@ fn with_counter(mut n: Namespace, value: u64) -> Namespace {
 
 fn missed(mut n: Namespace) -> Namespace {
     n.unread
-        .push(unread("everything", "it took longer than 5 s".to_owned()));
+        .push(unread("everything", "it took longer than 8 s".to_owned()));
     n
 }
 

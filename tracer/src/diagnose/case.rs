@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use super::stop::{Stop, stops};
 use crate::inventory::{Backend, Inventory, Service, ServicePort};
 use crate::rules::Ruleset;
+use crate::rules::native::{self, KubeProxy};
 use crate::state::{Namespace, NamespaceKind, State};
 use crate::trace::{Flow, Packet, Trace};
 
@@ -59,6 +60,11 @@ impl<'a> Case<'a> {
     pub(super) fn rules(&self, node: &str) -> Option<&Ruleset> {
         let found = self.rulesets.iter().find(|(name, _)| *name == node);
         found.map(|(_, rules)| rules)
+    }
+
+    /// kube-proxy's nftables on a node, in its nftables mode.
+    pub(super) fn native(&self, node: &str, ipv6: bool) -> Option<KubeProxy<'a>> {
+        native::kube_proxy(self.node(node)?.nft.as_deref()?, ipv6)
     }
 
     /// The node that has this address, or the pod with it: by the inventory,

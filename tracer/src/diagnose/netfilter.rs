@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::stop::{How, Stop};
 use super::{Case, sentence};
 use crate::rules::names::{self, Owner};
+use crate::rules::native;
 use crate::rules::route::{self, RouteKind};
 use crate::rules::{CtState, Decision, Hook, Packet, RuleRef, Ruleset, Verdict, Way};
 use crate::state::Namespace;
@@ -297,7 +298,14 @@ impl Walk<'_> {
             packet.ct.seen_reply = Some(true);
             packet.ct.confirmed = Some(true);
         }
-        [known, CtState::Invalid].into_iter().find_map(|state| {
+        // Where nftables may have dropped it, that iptables would if it were
+        // INVALID says nothing.
+        let native = |hook| native::may_deny(self.node.nft.as_deref(), hook);
+        let all = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+        let others = self.only.map_or(all.into_iter().any(native), native);
+        let states = [known, CtState::Invalid];
+        let states = states.into_iter().take(if others { 1 } else { 2 });
+        states.into_iter().find_map(|state| {
             let mut packet = packet.clone();
             packet.ct.state = Some(state);
             self.through(

@@ -3,6 +3,9 @@
 //! Made by the tests of `tests/tests/cases` on kernel 6.18 without kprobes.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod kprobes;
+mod native;
+
 use std::path::Path;
 
 use super::{diagnose, exit_code};

@@ -50,9 +50,9 @@ impl<'a> Stop<'a> {
 
     /// The node it stopped on; empty where unknown.
     pub(super) fn node(&self) -> &'a str {
-        let of = |s: Option<&'a Step>| s.map_or("", |s| &*s.node);
-        let end = of(self.end);
-        if end.is_empty() { of(self.last) } else { end }
+        let steps = [self.end, self.last, self.packet.steps.last()];
+        let mut nodes = steps.into_iter().flatten().map(|s| &*s.node);
+        nodes.find(|n| !n.is_empty()).unwrap_or_default()
     }
 
     /// The kernel function that freed it.

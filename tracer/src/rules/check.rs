@@ -44,8 +44,11 @@ fn missing<T>(what: &str) -> Result<T, String> {
 }
 
 impl Asked<'_> {
-    /// Whether the condition holds.
-    pub(super) fn check(&self, condition: &Condition) -> Answer {
+    /// Whether the condition holds; the rule that it is of has all of these.
+    pub(super) fn check(&self, condition: &Condition, of: &[Condition]) -> Answer {
+        if let Some(holds) = self.regardless(&condition.test, of) {
+            return Answer::Is(holds);
+        }
         let known = match &condition.test {
             Match::Chance(p) => {
                 return Answer::Chance(if condition.not { 1.0 - p } else { *p });
@@ -73,6 +76,25 @@ impl Asked<'_> {
         }
     }
 
+    /// What some matches answer, negated or not, where what they ask for is not
+    /// there: a later fragment has no ports (`net/netfilter/xt_tcpudp.c`,
+    /// `xt_multiport.c`); of a packet without connection the conntrack match
+    /// knows the state alone (`xt_conntrack.c`), and connmark nothing.
+    fn regardless(&self, test: &Match, of: &[Condition]) -> Option<bool> {
+        let state = |c: &Condition| matches!(c.test, Match::Ct(CtTest::State(_)));
+        match test {
+            Match::SourcePort(_)
+            | Match::DestinationPort(_)
+            | Match::EitherPort(_)
+            | Match::TcpFlags { .. }
+            | Match::Icmp(..) => self.packet.fragment.then_some(false),
+            Match::ConnMark(..) => no_connection(self.packet).then_some(false),
+            Match::Ct(CtTest::State(_)) => None,
+            Match::Ct(_) => no_connection(self.packet).then(|| of.iter().any(state)),
+            _ => None,
+        }
+    }
+
     fn test(&self, test: &Match) -> Known {
         let packet = self.packet;
         Ok(match test {
@@ -93,7 +115,7 @@ impl Asked<'_> {
             Match::DestinationPort(ports) => return self.port(ports, &[Direction::Dst]),
             Match::EitherPort(ports) => return self.port(ports, &[Direction::Src, Direction::Dst]),
             Match::TcpFlags { mask, set } => {
-                if packet.fragment || packet.proto != 6 {
+                if packet.proto != 6 {
                     return Ok(false);
                 }
                 match packet.tcp_flags {
@@ -102,7 +124,7 @@ impl Asked<'_> {
                 }
             }
             Match::Icmp(kind, code) => {
-                if packet.fragment || !matches!(packet.proto, 1 | 58) {
+                if !matches!(packet.proto, 1 | 58) {
                     return Ok(false);
                 }
                 match packet.icmp {
@@ -114,15 +136,10 @@ impl Asked<'_> {
                 return ipset::contains(self.sets, name, sides, packet);
             }
             Match::Mark(value, mask) => packet.mark & mask == *value,
-            Match::ConnMark(value, mask) => {
-                if no_connection(packet) {
-                    return Ok(false);
-                }
-                match packet.connmark() {
-                    Some(mark) => mark & mask == *value,
-                    None => return missing("connection mark"),
-                }
-            }
+            Match::ConnMark(value, mask) => match packet.connmark() {
+                Some(mark) => mark & mask == *value,
+                None => return missing("connection mark"),
+            },
             Match::Ct(test) => return conntrack(test, packet),
             Match::AddrType { side, types, limit } => return self.addr_type(*side, types, *limit),
             Match::ReversePath { loose, validmark } => return self.rpfilter(*loose, *validmark),
@@ -137,8 +154,7 @@ impl Asked<'_> {
     }
 
     fn port(&self, ports: &[Ports], sides: &[Direction]) -> Known {
-        // Later fragments have no ports, and never match (`net/netfilter/xt_tcpudp.c`).
-        if self.packet.fragment || !self.packet.has_ports() {
+        if !self.packet.has_ports() {
             return Ok(false);
         }
         for side in sides {
@@ -281,9 +297,6 @@ fn conntrack(test: &CtTest, packet: &Packet) -> Known {
     };
     if let CtTest::State(states) = test {
         return ct_state(states, packet);
-    }
-    if no_connection(packet) {
-        return Ok(false);
     }
     match test {
         CtTest::State(_) => Ok(false),

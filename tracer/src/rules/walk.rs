@@ -222,7 +222,7 @@ impl<'a> Walk<'a> {
         let mut failed = None;
         let mut open = None;
         for (at, condition) in rule.conditions.iter().enumerate() {
-            match asked.check(condition) {
+            match asked.check(condition, &rule.conditions) {
                 Answer::Is(true) => {}
                 Answer::Is(false) if failed.is_some() => return Holds::No,
                 Answer::Is(false) => failed = Some(at),

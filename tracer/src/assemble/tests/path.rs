@@ -176,6 +176,20 @@ fn reply_is_untranslated_by_tuple_change() {
     );
 }
 
+/// A filter rule of its own may have tagged the backend's address, so that the
+/// kernel side has two flows of one packet; conntrack has not confirmed any.
+#[test]
+fn dropped_after_its_translation_it_is_the_same_packet() {
+    let mut b = Bench::new();
+    let before = tcp(("127.0.0.1", 45266), ("127.0.0.1", 30080), S, 100, 0);
+    let after = tcp(("127.0.0.1", 45266), (BACKEND, 8080), S, 100, 0);
+    b.nat("worker", before, false, (BACKEND, 8080));
+    b.flow = 78;
+    b.drop("worker", after, Some("OUTPUT"));
+    assert_eq!(b.kinds(1), ["dnat", "drop"]);
+    assert_eq!(b.fold().flows().count(), 1);
+}
+
 #[test]
 fn host_process_is_translated_before_first_sight() {
     let host = tcp((NODE1, 4000), (VIP, 80), S, 1, 0);

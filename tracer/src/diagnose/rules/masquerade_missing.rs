@@ -3,7 +3,7 @@
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule};
-use crate::rules::{Hook, Packet, Verdict, route};
+use crate::rules::{Hook, Packet, Verdict, native, route};
 use crate::trace::{Direction, Role, Step, StepKind};
 
 pub(super) struct MasqueradeMissing;
@@ -91,7 +91,7 @@ impl Rule for MasqueradeMissing {
                 .flat_map(|t| t.chains.values())
                 .flat_map(|c| &c.rules)
                 .any(|r| r.text.contains("MASQUERADE"));
-            if !any {
+            if !any && !native::translates(node.nft.as_deref(), "POSTROUTING") {
                 why.push(format!(
                     "the nat table of {} has no MASQUERADE rule",
                     last.node

@@ -31,7 +31,8 @@ impl Rule for NoEndpoints {
         }
         let judged = judged(case, stop).filter(|j| j.class() == Class::NoEndpoints);
         let ipvs = ipvs_empty(case, stop);
-        if judged.is_none() && ipvs.is_none() {
+        let native = native_empty(case, stop);
+        if judged.is_none() && ipvs.is_none() && native.is_none() {
             return None;
         }
         let step = stop.end?;
@@ -48,10 +49,11 @@ impl Rule for NoEndpoints {
                 format!("Service {}{port}", s.full_name())
             },
         );
-        let by = judged.as_ref().map_or_else(
-            || "IPVS found no destination".to_owned(),
-            |j| format!("{} rejects it", j.place()),
-        );
+        let by = match &judged {
+            Some(judged) => format!("{} rejects it", judged.place()),
+            None if native.is_some() => "kube-proxy's nftables reject it".to_owned(),
+            None => "IPVS found no destination".to_owned(),
+        };
         let cause = format!("{name} has no ready endpoint, so {by} instead of translating it");
         let mut told = tale(case, stop, PAGE.code, &cause)
             .part(&name)
@@ -60,7 +62,8 @@ impl Rule for NoEndpoints {
                     .as_ref()
                     .and_then(super::super::netfilter::Judged::rule_line),
             )
-            .also(ipvs);
+            .also(ipvs)
+            .also(native.map(|entry| format!("entry on {}: {entry}", stop.node())));
         if let Some((s, p)) = service {
             let backends = case.backends(s, p);
             let ready = backends.iter().filter(|b| b.ready).count();
@@ -89,6 +92,15 @@ impl Rule for NoEndpoints {
         told.check("iptables-save -c | grep -e 'has no endpoints'")
             .done()
     }
+}
+
+/// The entry of kube-proxy's nftables that rejects it.
+fn native_empty<'a>(case: &Case<'a>, stop: &Stop<'_>) -> Option<&'a str> {
+    let dst = &stop.end?.dst;
+    let proto = if stop.flow.proto == "udp" { 17 } else { 6 };
+    let native = case.native(stop.node(), dst.addr.is_ipv6())?;
+    let entry = native.no_endpoints(dst.addr, proto, dst.port?)?;
+    (stop.by_netfilter() && entry.ends_with("reject-chain")).then_some(entry)
 }
 
 /// The virtual server of `/proc/net/ip_vs` for the packet, if none of its

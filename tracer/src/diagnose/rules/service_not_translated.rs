@@ -1,9 +1,11 @@
 //! `service-not-translated`: a Service's address went out as it was.
 
+use std::net::IpAddr;
+
 use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
-use crate::rules::Ruleset;
+use crate::rules::{Ruleset, native};
 use crate::trace::{Direction, Role, StepKind};
 
 pub(super) struct ServiceNotTranslated;
@@ -56,7 +58,9 @@ impl Rule for ServiceNotTranslated {
                 Vec::new(),
             )
         } else {
-            why(case.rules(&node), &node, addr)
+            let proto = if stop.flow.proto == "udp" { 17 } else { 6 };
+            by_others(case, &node, addr, (proto, port.unwrap_or(0)))
+                .unwrap_or_else(|| why(case.rules(&node), &node, addr))
         };
         let left = stop.last.filter(|s| s.kind == StepKind::Egress);
         let out = left.map_or_else(String::new, |s| format!(", and it went out by {}", s.iface));
@@ -94,8 +98,50 @@ fn beyond_translation(stop: &Stop<'_>) -> bool {
     }
 }
 
+/// The same where kube-proxy uses nftables or IPVS, or where others may: what
+/// iptables lack is no sign then.
+fn by_others(
+    case: &Case<'_>,
+    node: &str,
+    addr: IpAddr,
+    (proto, port): (u8, u16),
+) -> Option<(String, Vec<String>)> {
+    if let Some(native) = case.native(node, addr.is_ipv6()) {
+        return Some(match native.service(addr, proto, port) {
+            Some(entry) => (
+                format!(
+                    "kube-proxy's nftables on {node} have an entry for {addr} that was not hit"
+                ),
+                vec![format!("entry on {node}: {entry}")],
+            ),
+            None => (
+                format!(
+                    "kube-proxy's nftables on {node} have no entry for {addr}:{port} (not synced)"
+                ),
+                Vec::new(),
+            ),
+        });
+    }
+    let read = case.node(node)?;
+    let server = |line: &str| line.starts_with("TCP ") || line.starts_with("UDP ");
+    let ipvs = read.ipvs.as_deref().is_some_and(|t| t.lines().any(server));
+    let hooks = ["PREROUTING", "OUTPUT"];
+    let others = hooks.map(|hook| native::translates(read.nft.as_deref(), hook));
+    let whose = if ipvs {
+        "IPVS"
+    } else if others.contains(&true) {
+        "rules of nftables"
+    } else {
+        return None;
+    };
+    Some((
+        format!("no DNAT was seen on {node}, where {whose} may translate, which are not evaluated"),
+        Vec::new(),
+    ))
+}
+
 /// Why the node's rules did not translate, with the rules that speak of it.
-fn why(rules: Option<&Ruleset>, node: &str, addr: std::net::IpAddr) -> (String, Vec<String>) {
+fn why(rules: Option<&Ruleset>, node: &str, addr: IpAddr) -> (String, Vec<String>) {
     let Some(rules) = rules else {
         return (
             format!("no DNAT was seen on {node}, whose rules were not read"),

@@ -6,6 +6,7 @@ use super::tell::tale;
 use crate::diagnose::case::has_pod;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
+use crate::rules::native;
 use crate::rules::route::{self, RouteKind};
 use crate::trace::{Direction, Flow, StepKind};
 
@@ -112,13 +113,21 @@ fn told(
         .flat_map(|p| &p.steps)
         .any(|s| s.kind == StepKind::ConntrackNew);
     let rules = case.rules(node);
-    let now: Vec<String> = rules.map_or_else(Vec::new, |r| targets(r, addr, port));
+    let mut now: Vec<String> = rules.map_or_else(Vec::new, |r| targets(r, addr, port));
+    let native = case.native(node, addr.is_ipv6());
+    now.extend(
+        native
+            .and_then(|n| n.to_endpoint(addr, port))
+            .map(String::from),
+    );
+    let others = case.node(node).and_then(|n| n.nft.as_deref());
+    let known = native.is_some() || rules.is_some() && !native::translates(others, "PREROUTING");
     let pinned = rules.is_some_and(|r| pinned(r, addr, port));
     // Only a rule makes a new entry; where the rules know nothing of the
     // address, the entry is older than they are.
     let by = if pinned {
         "by a session-affinity rule (recent)"
-    } else if now.is_empty() && rules.is_some() || !fresh && stop.flow.proto != "tcp" {
+    } else if now.is_empty() && known || !fresh && stop.flow.proto != "tcp" {
         "by an old conntrack entry"
     } else {
         "by kube-proxy's rules"

@@ -19,6 +19,52 @@ fn unknown(matches: &str, packet: &Packet) -> String {
     }
 }
 
+/// What is asked for is not there: negated or not, the kernel says no, but for
+/// the conntrack match that asks for the state as well.
+#[test]
+fn what_is_not_there_is_not_anything_else() {
+    for state in [CtState::Invalid, CtState::Untracked] {
+        let packet = tcp("10.244.80.65:40000", "172.31.0.2:80").state(state);
+        let other = if state == CtState::Invalid {
+            "UNTRACKED"
+        } else {
+            "INVALID"
+        };
+        for (matches, expect) in [
+            ("-m conntrack --ctorigsrc 10.244.80.0/24".to_owned(), false),
+            ("-m conntrack ! --ctorigsrc 10.0.0.1".to_owned(), false),
+            ("-m conntrack ! --ctstatus ASSURED".to_owned(), false),
+            ("-m conntrack --ctdir ORIGINAL".to_owned(), false),
+            ("-m connmark --mark 0x0/0x1".to_owned(), false),
+            ("-m connmark ! --mark 0x1/0x1".to_owned(), false),
+            (
+                format!(
+                    "-m conntrack --ctstate {} --ctorigsrc 1.2.3.4",
+                    state.name()
+                ),
+                true,
+            ),
+            (
+                format!("-m conntrack --ctstate {other} --ctorigsrc 10.244.80.65"),
+                false,
+            ),
+            (format!("-m conntrack ! --ctstate {other}"), true),
+        ] {
+            assert_eq!(holds(&matches, &packet), expect, "{matches} of {state:?}");
+        }
+    }
+    let mut fragment = tcp("10.244.80.65:40000", "172.31.0.2:80");
+    fragment.fragment = true;
+    for matches in [
+        "-p tcp -m tcp --dport 80",
+        "-p tcp -m tcp ! --dport 81",
+        "-p tcp -m multiport ! --ports 81",
+        "-p tcp -m tcp ! --tcp-flags SYN,ACK ACK",
+    ] {
+        assert!(!holds(matches, &fragment), "{matches}");
+    }
+}
+
 #[test]
 fn addresses_interfaces_and_ports() {
     let packet = tcp("10.244.80.65:40000", "172.31.0.2:80").arriving("cali7");
