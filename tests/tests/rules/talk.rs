@@ -5,7 +5,7 @@ use tracer_tests::lab::topology::{PODS, Pod};
 
 use crate::Range;
 use crate::generate::Shot;
-use crate::predict::Outcome;
+use crate::outcome::Outcome;
 use crate::wire::{Sender, send};
 
 const SYN: u8 = 0x02;
