@@ -31,7 +31,7 @@ impl World {
     /// Every way of a packet that comes in through an interface of a node.
     pub(crate) fn arriving(&self, node: &str, packet: Packet) -> Vec<Outcome> {
         self.from(&[], |walk, start| {
-            walk.prerouting(self.index(node), packet, None, start);
+            walk.prerouting(self.index(node), packet, None, &start);
         })
     }
 
@@ -51,14 +51,14 @@ impl World {
             ..Ct::default()
         };
         self.from(conns, |walk, start| {
-            walk.prerouting(self.index(node), packet, None, start);
+            walk.prerouting(self.index(node), packet, None, &start);
         })
     }
 
     /// Every way of a packet that a process on a node sends.
     pub(crate) fn leaving(&self, node: &str, packet: Packet) -> Vec<Outcome> {
         self.from(&[], |walk, start| {
-            walk.output(self.index(node), packet, None, start);
+            walk.output(self.index(node), packet, None, &start);
         })
     }
 
@@ -139,7 +139,7 @@ impl<'a> Walk<'a> {
     }
 
     fn end(&mut self, mut outcome: Outcome, how: &str) {
-        outcome.end = how.to_owned();
+        how.clone_into(&mut outcome.end);
         self.ended.push(outcome);
     }
 
@@ -147,8 +147,8 @@ impl<'a> Walk<'a> {
         &mut self,
         node: usize,
         mut packet: Packet,
-        inner: Option<Packet>,
-        so_far: Outcome,
+        inner: Option<&Packet>,
+        so_far: &Outcome,
     ) {
         let conn = self.conn(node, &packet);
         let reply = packet.ct.reply == Some(true);
@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
             packet.ct.original_src = Some(original[0]);
             packet.ct.original_dst = Some(original[1]);
         }
-        for (way, outcome) in self.hook(node, Hook::Prerouting, &packet, &so_far) {
+        for (way, outcome) in self.hook(node, Hook::Prerouting, &packet, so_far) {
             let mut packet = way.packet;
             // What the connection's translation does to every packet, conntrack does without rules.
             if let Some(Conn {
@@ -190,12 +190,12 @@ impl<'a> Walk<'a> {
             );
             match route.kind {
                 RouteKind::Local | RouteKind::Broadcast if accepts_source(ns, &packet) => {
-                    self.input(node, &packet, inner.clone(), &outcome);
+                    self.input(node, &packet, inner, &outcome);
                 }
                 RouteKind::Unicast if accepts_source(ns, &packet) => {
                     packet.oif = route.route.and_then(|r| r.dev.clone());
                     for (way, outcome) in self.hook(node, Hook::Forward, &packet, &outcome) {
-                        self.postrouting(node, &way.packet, inner.clone(), &outcome);
+                        self.postrouting(node, &way.packet, inner, &outcome);
                     }
                 }
                 _ => self.end(outcome, CHECK),
@@ -203,31 +203,38 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn input(&mut self, node: usize, packet: &Packet, inner: Option<Packet>, so_far: &Outcome) {
+    fn input(&mut self, node: usize, packet: &Packet, inner: Option<&Packet>, so_far: &Outcome) {
         for (way, outcome) in self.hook(node, Hook::Input, packet, so_far) {
-            match inner.clone() {
+            match inner {
                 // The device gives the packet on with the outer one's mark (`skb_scrub_packet`).
-                Some(mut inner) => {
+                Some(inner) => {
+                    let mut inner = inner.clone();
                     inner.mark = way.packet.mark;
-                    self.prerouting(node, afresh(inner, TUNNEL), None, outcome);
+                    self.prerouting(node, afresh(inner, TUNNEL), None, &outcome);
                 }
                 None => self.end(outcome, "delivered on the node"),
             }
         }
     }
 
-    fn output(&mut self, node: usize, mut packet: Packet, inner: Option<Packet>, so_far: Outcome) {
+    fn output(
+        &mut self,
+        node: usize,
+        mut packet: Packet,
+        inner: Option<&Packet>,
+        so_far: &Outcome,
+    ) {
         let ns = &self.node(node).ns;
         let route = lookup(ns, packet.dst, Some(packet.src), None, packet.mark);
         if route.kind != RouteKind::Unicast {
             // To itself it would go twice through the hooks.
-            let mut outcome = so_far;
+            let mut outcome = so_far.clone();
             outcome.lost = route.kind == RouteKind::Local;
             self.end(outcome, CHECK);
             return;
         }
         packet.oif = route.route.and_then(|r| r.dev.clone());
-        for (way, mut outcome) in self.hook(node, Hook::Output, &packet, &so_far) {
+        for (way, mut outcome) in self.hook(node, Hook::Output, &packet, so_far) {
             let mut packet = way.packet;
             // Asked again for the translated address (`ip_route_me_harder`).
             let route = lookup(ns, packet.dst, Some(packet.src), None, packet.mark);
@@ -237,7 +244,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             packet.oif = route.route.and_then(|r| r.dev.clone());
-            self.postrouting(node, &packet, inner.clone(), &outcome);
+            self.postrouting(node, &packet, inner, &outcome);
         }
     }
 
@@ -245,7 +252,7 @@ impl<'a> Walk<'a> {
         &mut self,
         node: usize,
         packet: &Packet,
-        inner: Option<Packet>,
+        inner: Option<&Packet>,
         so_far: &Outcome,
     ) {
         for (way, outcome) in self.hook(node, Hook::Postrouting, packet, so_far) {
@@ -283,7 +290,7 @@ impl<'a> Walk<'a> {
                 outer.dport = Some(VXLAN);
                 outer.len = packet.len.map(|len| len + TUNNEL_HEADERS);
                 outer.ct.state = Some(CtState::New);
-                self.output(node, outer, Some(packet), outcome);
+                self.output(node, outer, Some(&packet), &outcome);
             } else if let Some(peer) = self
                 .world
                 .with_address(packet.dst)
@@ -291,7 +298,7 @@ impl<'a> Walk<'a> {
             {
                 let mut packet = afresh(packet, "eth0");
                 packet.mark = 0;
-                self.prerouting(peer, packet, inner.clone(), outcome);
+                self.prerouting(peer, packet, inner, &outcome);
             } else {
                 self.end(outcome, &format!("left {} through {dev}", ns.name));
             }

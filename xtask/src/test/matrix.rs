@@ -46,7 +46,7 @@ fn plan(kernel: Kernel) -> Plan {
         Kernel::V5_10 | Kernel::V6_12 | Kernel::V7 => Plan {
             filters: &["core", "load"],
             ignored_too: false,
-            time_limit: Duration::from_mins(10),
+            time_limit: Duration::from_mins(15),
         },
     }
 }
