@@ -96,6 +96,7 @@ pub(crate) struct Dropped {
     pub(crate) hook: Option<String>,
 }
 
+#[allow(clippy::struct_field_names, reason = "named as in the JSON")]
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Hook {
     pub(crate) hook: String,
