@@ -119,6 +119,15 @@ impl Failure {
     }
 }
 
+impl From<crate::file::WriteError> for Failure {
+    fn from(e: crate::file::WriteError) -> Self {
+        if e.is_broken_pipe() {
+            return io::Error::from(io::ErrorKind::BrokenPipe).into();
+        }
+        Self::new(e)
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         if e.kind() == io::ErrorKind::BrokenPipe {
@@ -170,5 +179,6 @@ pub fn main() -> ExitCode {
 
 /// A line to standard error; a closed one is no reason to fail.
 pub fn say(line: &str) {
+    crate::progress::clear();
     let _ = writeln!(io::stderr(), "{}", crate::output::text::clean(line));
 }
