@@ -132,6 +132,11 @@ fn child_that_waits() {
     let Some(path) = std::env::var_os("TRACER_TEST_DRAFT") else {
         return;
     };
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: plain integers. Ignored signals, as in the background of a
+        // script, would be inherited.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     let mut draft = write(Path::new(&path), "half");
     draft.flush().unwrap();
     println!("\nwriting");
