@@ -4,6 +4,7 @@ pub mod cleanup;
 pub mod diagnose;
 pub mod doctor;
 pub mod explain;
+pub mod export;
 pub mod follow;
 pub mod pages;
 pub mod probe;
@@ -35,6 +36,8 @@ enum Command {
     Show(show::Args),
     /// Tell the findings of a recorded trace
     Diagnose(diagnose::Args),
+    /// Write a recorded trace in another form: for Wireshark, a browser, a tracing backend
+    Export(export::Args),
     /// Tell what a finding means and what to check next
     Explain(explain::Args),
     /// Tell what this kernel and this node let the tool see
@@ -119,6 +122,12 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl From<crate::file::WriteError> for Failure {
     fn from(e: crate::file::WriteError) -> Self {
         if e.is_broken_pipe() {
@@ -160,6 +169,7 @@ pub fn main() -> ExitCode {
         Command::Probe(args) => probe::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
