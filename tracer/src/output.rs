@@ -6,6 +6,7 @@ pub mod json;
 pub mod jsonl;
 mod order;
 pub mod pcapng;
+pub mod perfetto;
 mod phrase;
 #[cfg(test)]
 pub(crate) mod samples;

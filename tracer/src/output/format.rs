@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use super::{json, pcapng, text};
+use super::{json, pcapng, perfetto, text};
 use crate::trace::Trace;
 
 /// Cuts a trace into requests.
@@ -39,6 +39,13 @@ pub const FORMATS: &[Format] = &[
         binary: true,
         batches: None,
         write: pcapng::write,
+    },
+    Format {
+        name: "perfetto",
+        about: "Chrome trace JSON, for https://ui.perfetto.dev",
+        binary: false,
+        batches: None,
+        write: perfetto::write,
     },
     Format {
         name: "text",
