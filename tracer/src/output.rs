@@ -4,7 +4,9 @@
 pub mod format;
 pub mod json;
 pub mod jsonl;
+pub mod mermaid;
 mod order;
+pub mod otlp;
 pub mod pcapng;
 pub mod perfetto;
 mod phrase;

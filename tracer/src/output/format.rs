@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use super::{json, pcapng, perfetto, text};
+use super::{json, mermaid, otlp, pcapng, perfetto, text};
 use crate::trace::Trace;
 
 /// Cuts a trace into requests.
@@ -46,6 +46,20 @@ pub const FORMATS: &[Format] = &[
         binary: false,
         batches: None,
         write: perfetto::write,
+    },
+    Format {
+        name: "mermaid",
+        about: "a sequence diagram of the packets that tell the story, for Markdown",
+        binary: false,
+        batches: None,
+        write: mermaid::write,
+    },
+    Format {
+        name: "otlp",
+        about: "OpenTelemetry: a trace per packet, a span per step; a file, or sent to a collector",
+        binary: false,
+        batches: Some(otlp::batches),
+        write: otlp::write,
     },
     Format {
         name: "text",

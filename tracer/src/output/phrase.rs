@@ -3,8 +3,8 @@
 
 use crate::trace::{Direction, Losses, Outcome, Packet, Role, Severity, Step, StepKind, Trace};
 
-pub(super) use super::text::endpoint;
 pub(super) use super::text::words::step;
+pub(super) use super::text::{address, endpoint};
 
 /// What an interface is.
 pub(super) fn role(role: Role) -> &'static str {
