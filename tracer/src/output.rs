@@ -2,6 +2,7 @@
 //! as JSON, its lines as they happen, and the forms of other people's tools.
 
 pub mod format;
+pub mod html;
 pub mod json;
 pub mod jsonl;
 pub mod mermaid;

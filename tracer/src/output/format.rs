@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use super::{json, mermaid, otlp, pcapng, perfetto, text};
+use super::{html, json, mermaid, otlp, pcapng, perfetto, text};
 use crate::trace::Trace;
 
 /// Cuts a trace into requests.
@@ -46,6 +46,13 @@ pub const FORMATS: &[Format] = &[
         binary: false,
         batches: None,
         write: perfetto::write,
+    },
+    Format {
+        name: "html",
+        about: "one page for a browser, with a picture of the way; needs no network",
+        binary: false,
+        batches: None,
+        write: html::write,
     },
     Format {
         name: "mermaid",

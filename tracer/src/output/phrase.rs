@@ -1,10 +1,11 @@
 //! Words that several forms share. None of them is cleaned: each form does that
 //! in its own way.
 
+use crate::trace::probe::Way;
 use crate::trace::{Direction, Losses, Outcome, Packet, Role, Severity, Step, StepKind, Trace};
 
 pub(super) use super::text::words::step;
-pub(super) use super::text::{address, endpoint};
+pub(super) use super::text::{address, endpoint, milliseconds};
 
 /// What an interface is.
 pub(super) fn role(role: Role) -> &'static str {
@@ -112,4 +113,54 @@ pub(super) fn chosen(trace: &Trace) -> Vec<&Packet> {
         }
     }
     chosen
+}
+
+/// How a server was addressed.
+pub(super) fn way(way: Way) -> &'static str {
+    match way {
+        Way::Name => "name",
+        Way::ClusterIp => "ClusterIP",
+        Way::Address => "address",
+        Way::Backend => "backend",
+        Way::Pod => "pod",
+    }
+}
+
+/// A time as `2026-12-01 04:36:25 UTC`.
+pub(super) fn utc(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days since 1 March of year 0, in cycles of 400 years (146,097 days).
+    let shifted = days + 719_468;
+    let (cycle, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    format!(
+        "{:04}-{month:02}-{date:02} {:02}:{:02}:{:02} UTC",
+        cycle * 400 + year + next,
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        let second = 1_000_000_000;
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400 * second), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_796_087_789 * second), "2026-12-01 01:16:29 UTC");
+        assert_eq!(utc(u64::MAX), "2554-07-21 23:34:33 UTC");
+    }
 }
