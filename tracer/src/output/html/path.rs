@@ -33,8 +33,6 @@ pub(super) struct Stop {
     pub(super) sub: Vec<String>,
     /// The packet was in a tunnel here.
     pub(super) tunnel: bool,
-    /// Worked out, not observed.
-    pub(super) inferred: bool,
     /// What was done after it.
     pub(super) marks: Vec<Mark>,
     /// Things done that are not shown.
@@ -130,7 +128,6 @@ fn end(packet: &Packet, last: &Step) -> Option<Stop> {
         title: title.to_owned(),
         sub: vec![sub],
         tunnel: false,
-        inferred: false,
         marks: Vec::new(),
         more: 0,
     };
@@ -163,7 +160,6 @@ fn pod_end(e: &Endpoint, what: &str) -> Stop {
         title,
         sub: vec![what.to_owned(), phrase::address(e)],
         tunnel: false,
-        inferred: false,
         marks: Vec::new(),
         more: 0,
     }
@@ -211,13 +207,18 @@ fn interface(step: &Step) -> Stop {
     Stop {
         group: node(step),
         kind: Kind::Iface,
-        title: step.iface.to_string(),
+        title: sure(step, &step.iface),
         sub,
         tunnel: step.tunnel.is_some(),
-        inferred: step.inferred,
         marks: Vec::new(),
         more: 0,
     }
+}
+
+/// A place that was worked out is marked.
+fn sure(step: &Step, title: &str) -> String {
+    let sign = if step.inferred { "~ " } else { "" };
+    format!("{sign}{title}")
 }
 
 fn dead(step: &Step) -> Stop {
@@ -242,10 +243,9 @@ fn dead(step: &Step) -> Stop {
     Stop {
         group: node(step),
         kind: Kind::Dead,
-        title: title.to_owned(),
+        title: sure(step, title),
         sub,
         tunnel: false,
-        inferred: step.inferred,
         marks: Vec::new(),
         more: 0,
     }
@@ -269,7 +269,11 @@ fn mark(step: &Step) -> Mark {
         StepKind::Encap | StepKind::Decap => {
             let lines = step.tunnel.as_ref().map_or_else(Vec::new, |t| {
                 let vni = t.vni.map_or_else(String::new, |v| format!(" {v}"));
-                vec![format!("{}{vni}", t.kind), format!("{} → {}", t.src, t.dst)]
+                vec![
+                    format!("{}{vni}", t.kind),
+                    t.src.to_string(),
+                    format!("→ {}", t.dst),
+                ]
             });
             ("tunnel", phrase::kind(step.kind).to_uppercase(), lines)
         }

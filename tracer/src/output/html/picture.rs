@@ -36,7 +36,7 @@ struct Layers {
 impl Layers {
     fn finish(self, page: &mut Page, class: &str, (width, height): (usize, usize), about: &str) {
         page.raw(&format!(
-            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\"><title>"
+            "<svg class=\"{class}\" width=\"{width}\" viewBox=\"0 0 {width} {height}\" role=\"img\"><title>"
         ));
         page.text(about).raw("</title>");
         for layer in [self.ground, self.lines, self.top] {
@@ -199,9 +199,9 @@ fn groups(stops: &[Stop]) -> Vec<(usize, usize, Option<&(String, bool)>)> {
 
 /// From left to right.
 fn wide(page: &mut Page, stops: &[Stop], about: &str) {
-    const COLUMN: usize = 142;
+    const COLUMN: usize = 150;
     const GAP: usize = 22;
-    const TOP: usize = 104;
+    const TOP: usize = 84;
     let room = COLUMN * 10 / CHAR - 1;
     let mut layers = Layers::default();
     let runs = groups(stops);
@@ -215,7 +215,7 @@ fn wide(page: &mut Page, stops: &[Stop], about: &str) {
         x += GAP;
     }
     let width = x - GAP + 8;
-    let mut bottom = TOP + 40;
+    let mut bottoms = vec![TOP + 40; stops.len()];
     for (i, stop) in stops.iter().enumerate() {
         let at = xs[i];
         layers.stop((at, TOP), stop.kind);
@@ -244,10 +244,18 @@ fn wide(page: &mut Page, stops: &[Stop], about: &str) {
             );
             y += LINE;
         }
-        bottom = bottom.max(y);
+        bottoms[i] = y;
+        if is_end(stop) {
+            let (left, height) = (at - COLUMN / 2 + 4, y + 30 - TOP);
+            let width = COLUMN - 8;
+            layers.lines.raw(&format!(
+                "<rect class=\"fatal\" x=\"{left}\" y=\"{}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>",
+                TOP - 40
+            ));
+        }
     }
     // What was done stands below all places, between its two.
-    let under = bottom + 6;
+    let under = bottoms.iter().max().map_or(TOP, |y| y + 6);
     for (i, stop) in stops.iter().enumerate() {
         if let Some(next) = stops.get(i + 1) {
             let gone = next.kind == Kind::Gone;
@@ -277,21 +285,19 @@ fn wide(page: &mut Page, stops: &[Stop], about: &str) {
             layers.text((middle, y), "middle", "sub", &more);
             y += LINE;
         }
-        bottom = bottom.max(y);
+        bottoms[i] = y;
     }
-    let height = bottom + 8;
+    let height = bottoms.iter().max().map_or(TOP, |y| y + 8);
     for (first, last, group) in runs {
         let Some((name, pod)) = group else { continue };
         let (left, right) = (xs[first] - COLUMN / 2, xs[last] + COLUMN / 2);
-        layers.group((left, 26, right - left, height - 32), *pod);
+        let bottom = bottoms[first..=last].iter().max().map_or(TOP, |y| y + 2);
+        layers.group((left, 4, right - left, bottom - 4), *pod);
         let room = (right - left) * 10 / 74;
-        let name = wrap(name, room.max(12)).swap_remove(0);
-        layers.text(
-            (usize::midpoint(left, right), 44),
-            "middle",
-            "grouptitle",
-            &name,
-        );
+        let middle = usize::midpoint(left, right);
+        for (n, line) in wrap(name, room).iter().take(2).enumerate() {
+            layers.text((middle, 20 + n * 13), "middle", "grouptitle", line);
+        }
     }
     layers.finish(page, "wide", (width, height), about);
 }
@@ -310,7 +316,7 @@ fn tall(page: &mut Page, stops: &[Stop], about: &str) {
         let top = y;
         if let Some((name, _)) = group {
             let name = wrap(name, ROOM + 5).swap_remove(0);
-            layers.text((16, y + 18), "start", "grouptitle", &name);
+            layers.text((52, y + 18), "start", "grouptitle", &name);
             y += 28;
         }
         for (i, stop) in stops[first..=last].iter().enumerate() {
@@ -333,7 +339,7 @@ fn tall(page: &mut Page, stops: &[Stop], about: &str) {
                 y += LINE;
             }
             if is_end(stop) {
-                layers.ground.raw(&format!(
+                layers.lines.raw(&format!(
                     "<rect class=\"fatal\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"6\"/>",
                     TEXT - 8,
                     begin,
