@@ -13,8 +13,10 @@ use crate::trace::Trace;
 
 /// For reaching the collector.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For one request with its answer.
-const WHOLE: Duration = Duration::from_secs(30);
+/// For one request with its answer; the variable, in milliseconds, changes it
+/// (<https://opentelemetry.io/docs/specs/otel/protocol/exporter/>).
+const WHOLE: Duration = Duration::from_secs(10);
+const VARIABLE: &str = "OTEL_EXPORTER_OTLP_TIMEOUT";
 /// Most that is read of an answer, in bytes.
 const ANSWER: u64 = 64 << 10;
 /// Most that is told of an answer, in characters.
@@ -41,9 +43,14 @@ pub(super) fn send(url: &str, format: &Format, trace: &Trace) -> Result<Option<S
     let Some(batches) = format.batches else {
         return Err(format!("{} is not for sending", format.name));
     };
+    let patience = std::env::var(VARIABLE)
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .filter(|ms| *ms > 0)
+        .map_or(WHOLE, Duration::from_millis);
     let agent: Agent = Agent::config_builder()
-        .timeout_connect(Some(CONNECT))
-        .timeout_global(Some(WHOLE))
+        .timeout_connect(Some(CONNECT.min(patience)))
+        .timeout_global(Some(patience))
         .http_status_as_error(false)
         .max_redirects(0)
         .proxy(None)
@@ -95,9 +102,7 @@ fn request(agent: &Agent, url: &str, body: &[u8]) -> Result<Vec<u8>, String> {
 
 fn reason(e: &ureq::Error) -> String {
     match e {
-        ureq::Error::Timeout(_) => {
-            format!("no answer in {} s", WHOLE.as_secs())
-        }
+        ureq::Error::Timeout(_) => "no answer in time".into(),
         ureq::Error::BodyExceedsLimit(_) => "its answer is too long for one of a collector".into(),
         ureq::Error::HostNotFound => "no such host".into(),
         ureq::Error::Io(e) => e.to_string(),

@@ -46,6 +46,9 @@ impl Layers {
     }
 
     fn text(&mut self, (x, y): (usize, usize), anchor: &str, class: &str, text: &str) {
+        if text.is_empty() {
+            return;
+        }
         let class = class.trim();
         self.top.raw(&format!(
             "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\" class=\"{class}\">"

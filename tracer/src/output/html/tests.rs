@@ -40,7 +40,10 @@ fn there_is_no_markup_but_ours() {
         assert!(!html.contains(bad), "{bad}");
     }
     assert!(html.contains("&lt;script&gt;"));
-    let tags = html.split('<').skip(1).map(|t| t.split('>').next().unwrap());
+    let tags = html
+        .split('<')
+        .skip(1)
+        .map(|t| t.split('>').next().unwrap());
     for tag in tags.filter(|t| t.contains("href")) {
         assert!(tag.starts_with("a href=\"#p"), "{tag}");
     }

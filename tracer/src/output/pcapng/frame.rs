@@ -9,7 +9,7 @@ use crate::trace::{Endpoint, Step, Tunnel};
 /// What stands in a frame for what a trace does not hold.
 pub(super) const FILLED: &str = "Headers are rebuilt from the trace. Not recorded, and filled in: link-layer addresses (zero), \
 TCP options (end-of-list bytes) and window (65535), IP flags and traffic class (zero), outer IP identification (zero) and TTL (64), \
-ICMP beyond type, code, identifier and MTU (zero), SCTP verification tags (zero). Payload is not there; checksums over payload \
+ICMP beyond type, code, identifier and MTU (zero), SCTP verification tags (zero), the UDP length of a first fragment (the fragment's). Payload is not there; checksums over payload \
 are zero, all others are right for the bytes shown.";
 
 /// Link type of an interface: `LINKTYPE_ETHERNET`, `LINKTYPE_RAW`.
@@ -268,13 +268,9 @@ fn transport(step: &Step, room: u32) -> Vec<u8> {
         "udp" => {
             h.extend(port(&step.src));
             h.extend(port(&step.dst));
-            // A first fragment's length is that of the whole, which is not known.
-            let parts = step.ip.as_ref().is_some_and(|ip| ip.more_fragments);
-            h.extend(if parts {
-                [0, 0]
-            } else {
-                short(step.payload.saturating_add(8))
-            });
+            let len = step.payload.saturating_add(8);
+            // Zero would mean a jumbogram.
+            h.extend(u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes());
             h.extend([0, 0]);
             6
         }
