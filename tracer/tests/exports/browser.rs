@@ -51,7 +51,7 @@ fn chromium(name: &str, args: &[String]) -> Browser {
         }
     }
     panic!(
-        "no Chromium found ({}); cargo xtask setup installs it on Debian",
+        "no Chromium found ({}); cargo xtask setup --exports installs it on Debian",
         CHROMIUM.join(", ")
     );
 }
@@ -235,7 +235,7 @@ window.pwned = 0;
 })();
 </script>"#;
 
-/// Where `cargo xtask setup` leaves it.
+/// Where `cargo xtask setup --exports` leaves it.
 fn mermaid() -> Vec<u8> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -243,8 +243,12 @@ fn mermaid() -> Vec<u8> {
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")))
         .unwrap_or_else(|| "/var/cache".into());
     let file = cache.join("tracer-xtask/mermaid/package/dist/mermaid.min.js");
-    fs::read(&file)
-        .unwrap_or_else(|e| panic!("{}: {e}; cargo xtask setup fetches it", file.display()))
+    fs::read(&file).unwrap_or_else(|e| {
+        panic!(
+            "{}: {e}; cargo xtask setup --exports fetches it",
+            file.display()
+        )
+    })
 }
 
 #[test]

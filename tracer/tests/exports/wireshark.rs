@@ -52,9 +52,9 @@ fn read(name: &str, trace: &Trace) -> Vec<Vec<String>> {
     for field in FIELDS {
         tshark.args(["-e", field]);
     }
-    let done = tshark
-        .output()
-        .unwrap_or_else(|e| panic!("cannot run tshark: {e}; cargo xtask setup installs it"));
+    let done = tshark.output().unwrap_or_else(|e| {
+        panic!("cannot run tshark: {e}; cargo xtask setup --exports installs it")
+    });
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{name}: {said}");
     let quiet = said

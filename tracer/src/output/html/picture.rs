@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use super::page::Page;
 use super::path::{Kind, Mark, Stop};
 
-/// Most places that a wide picture is drawn for.
-const WIDE_STOPS: usize = 10;
+/// Most places that a wide picture is drawn for; with more its text would be too small to read.
+const WIDE_STOPS: usize = 8;
 /// Height of a line of text.
 const LINE: usize = 15;
 /// Width of a character at the size of text, in tenths.
