@@ -16,8 +16,11 @@ use crate::trace::{Packet, Role, Step, StepKind, Trace};
 const PACKETS: usize = 4;
 /// Steps shown of one packet.
 const STEPS: usize = 40;
-/// Longest text in a place, in characters.
-const TEXT: usize = 140;
+/// Longest name and longest text, in characters.
+const NAME: usize = 60;
+const TEXT: usize = 420;
+/// Characters in a line of text.
+const LINE: usize = 70;
 /// Parts of the picture that stand side by side.
 const LANES: usize = 12;
 
@@ -62,7 +65,7 @@ fn diagram(trace: &Trace) -> String {
     }
     let mut text = "sequenceDiagram\n".to_owned();
     for (i, name) in lanes.names.iter().enumerate() {
-        let _ = writeln!(text, "    participant p{i} as {}", escape(name));
+        let _ = writeln!(text, "    participant p{i} as {}", self::name(name));
     }
     let across = format!("p0,p{}", lanes.names.len() - 1);
     let verdict = &trace.closing.verdict;
@@ -80,7 +83,10 @@ fn diagram(trace: &Trace) -> String {
             .map(|d| format!("degraded: {d}")),
     );
     for line in head {
-        let _ = writeln!(text, "    Note over {across}: {}", escape(&line));
+        let _ = writeln!(text, "    Note over {across}: {}", lines(&line));
+    }
+    if shown.iter().flat_map(|p| &p.steps).any(|s| s.inferred) {
+        let _ = writeln!(text, "    Note over {across}: ~ worked out, not observed");
     }
     text.push_str(&body);
     let left = trace.packets.len().saturating_sub(shown.len());
@@ -108,7 +114,7 @@ fn draw(packet: &Packet, lanes: &mut Lanes, out: &mut String) {
         phrase::direction(packet.direction),
         phrase::outcome(packet.outcome)
     );
-    let mut lines = vec![format!("Note over p{at}: {}", escape(&title))];
+    let mut rows = vec![format!("Note over p{at}: {}", lines(&title))];
     for (i, step) in packet.steps.iter().enumerate().take(STEPS) {
         let node = lanes.of(&node(step));
         let what = phrase::step(step, &packet.steps[..i]);
@@ -117,11 +123,11 @@ fn draw(packet: &Packet, lanes: &mut Lanes, out: &mut String) {
         } else {
             what
         };
-        let what = escape(&what);
+        let what = lines(&what);
         match step.kind {
             StepKind::Ingress | StepKind::Egress => {
                 let (from, to) = hop(step, at, node, lanes);
-                lines.push(if from == to {
+                rows.push(if from == to {
                     format!("Note over p{to}: {what}")
                 } else {
                     format!("p{from}->>p{to}: {what}")
@@ -129,18 +135,18 @@ fn draw(packet: &Packet, lanes: &mut Lanes, out: &mut String) {
                 at = to;
             }
             StepKind::Drop | StepKind::Reject | StepKind::FragmentNeeded => {
-                lines.push(format!("p{node}-xp{node}: {what}"));
+                rows.push(format!("p{node}-xp{node}: {what}"));
                 at = node;
             }
             _ => {
-                lines.push(format!("Note over p{node}: {what}"));
+                rows.push(format!("Note over p{node}: {what}"));
                 at = node;
             }
         }
     }
     if packet.steps.len() > STEPS {
         let left = packet.steps.len() - STEPS;
-        lines.push(format!("Note over p{at}: {left} more steps left out"));
+        rows.push(format!("Note over p{at}: {left} more steps left out"));
     }
     if let Some(last) = packet.steps.last().filter(|s| !phrase::is_end(s)) {
         let how = match packet.outcome {
@@ -157,10 +163,7 @@ fn draw(packet: &Packet, lanes: &mut Lanes, out: &mut String) {
             } else {
                 format!(" ({})", last.iface)
             };
-            lines.push(format!(
-                "p{at}-xp{at}: {}",
-                escape(&format!("{how}{place}"))
-            ));
+            rows.push(format!("p{at}-xp{at}: {}", lines(&format!("{how}{place}"))));
         }
     }
     let ground = if phrase::is_bad(packet) {
@@ -169,7 +172,7 @@ fn draw(packet: &Packet, lanes: &mut Lanes, out: &mut String) {
         "rgba(90, 140, 200, 0.10)"
     };
     let _ = writeln!(out, "    rect {ground}");
-    for line in lines {
+    for line in rows {
         let _ = writeln!(out, "        {line}");
     }
     out.push_str("    end\n");
@@ -210,15 +213,44 @@ fn node(step: &Step) -> String {
     }
 }
 
+/// A text in lines.
+fn lines(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    let shown: String = text.chars().take(TEXT).collect();
+    for word in shown.split_whitespace() {
+        let used = lines.last().map_or(0, |l| l.chars().count());
+        if used > 0 && used + word.chars().count() >= LINE {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    if shown.len() < text.len()
+        && let Some(line) = lines.last_mut()
+    {
+        line.push('…');
+    }
+    let lines: Vec<String> = lines.iter().map(|l| escape(l)).collect();
+    lines.join("<br/>")
+}
+
+/// A name.
+fn name(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if text.chars().count() <= NAME {
+        return escape(&text);
+    }
+    escape(&text.chars().take(NAME).chain(['…']).collect::<String>())
+}
+
 /// Text that is nothing but text to Mermaid and to a browser.
 fn escape(text: &str) -> String {
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut out = String::new();
-    for (i, c) in text.chars().enumerate() {
-        if i == TEXT {
-            out.push('…');
-            break;
-        }
+    for c in text.chars() {
         match c {
             'a'..='z'
             | 'A'..='Z'
@@ -292,6 +324,7 @@ mod tests {
                 "{line}"
             );
             let said = line.split_once(": ").map_or("", |(_, said)| said);
+            let said = said.replace("<br/>", "");
             let bad = ['<', '>', '"', '%', '{', '}', '`', '\\', '&', '|'];
             assert!(!said.contains(bad) && !line.contains("%%"), "{line}");
         }

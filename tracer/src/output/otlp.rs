@@ -313,7 +313,9 @@ fn span_id(trace_id: &str, number: u64) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    let digit = |n: u8| char::from_digit(u32::from(n), 16).unwrap_or('0');
+    let pair = |b: &u8| [digit(b >> 4), digit(b & 15)];
+    bytes.iter().flat_map(pair).collect()
 }
 
 fn text(s: &str) -> String {

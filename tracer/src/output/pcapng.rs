@@ -5,6 +5,7 @@
 //! comment on each packet says what the step was.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::net::IpAddr;
 
@@ -223,26 +224,21 @@ fn comment(placed: &Placed<'_>) -> String {
         packet.steps.len(),
     );
     if packet.attempt > 1 {
-        text.push_str(&format!(", try {}", packet.attempt));
+        let _ = write!(text, ", try {}", packet.attempt);
     }
     if step.inferred {
         let from = step.from.as_deref().unwrap_or("other steps");
-        text.push_str(&format!(
-            "\nworked out, not observed; from: {}",
-            clean(from)
-        ));
+        let _ = write!(text, "\nworked out, not observed; from: {}", clean(from));
     }
     if let Some(n) = step.merged {
-        text.push_str(&format!(
+        let _ = write!(
+            text,
             "\none of {n} packets in one buffer of {} bytes",
             step.len
-        ));
+        );
     }
     if placed.index + 1 == packet.steps.len() {
-        text.push_str(&format!(
-            "\nits last step: {}",
-            phrase::outcome(packet.outcome)
-        ));
+        let _ = write!(text, "\nits last step: {}", phrase::outcome(packet.outcome));
     }
     text
 }

@@ -45,7 +45,9 @@ pub(crate) fn synthetic(connections: u64) -> Trace {
     let mut asm = Assembler::new(Limits::default(), Arc::new(Names));
     synthetic::events(connections).for_each(|e| asm.push(e, &mut steps));
     let mut fold = Fold::new(&nodes());
-    steps.into_iter().for_each(|s| fold.push(s));
+    for step in steps {
+        fold.push(step);
+    }
     fold.finish();
     fold.trace(header(), Losses::default())
 }

@@ -206,7 +206,7 @@ fn what_a_collector_refuses_is_told_in_a_sentence() {
         &["503", "later"],
     );
     refused(
-        move || answer("500 Internal Server Error", json, &[b'x'; 200_000]),
+        move || answer("500 Internal Server Error", json, &vec![b'x'; 200_000]),
         &["500"],
     );
     refused(|| answer("302 Found", "text/plain", b""), &["302"]);
@@ -219,11 +219,8 @@ fn what_a_collector_refuses_is_told_in_a_sentence() {
         move || answer("200 OK", json, some),
         &["rejected 7 of", "too old"],
     );
-    refused(
-        || Some(b"\x00\xff garbage \r\n\r\n".to_vec()),
-        &["cannot send"],
-    );
-    refused(|| None, &["cannot send"]);
+    refused(|| b"\x00\xff garbage \r\n\r\n".to_vec(), &["cannot send"]);
+    refused(Vec::new, &["cannot send"]);
 }
 
 #[test]
@@ -239,7 +236,7 @@ fn a_remark_of_the_collector_is_passed_on() {
 fn nobody_and_silence_are_told_in_time() {
     let (address, _requests) = serve(|_| {
         thread::sleep(Duration::from_secs(50));
-        None
+        Vec::new()
     });
     let done = send(&address, "c11");
     let said = String::from_utf8_lossy(&done.stderr);

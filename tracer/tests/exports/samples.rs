@@ -73,7 +73,9 @@ fn poison(value: &mut Value) {
                 match value {
                     Value::String(text) if CHOSEN.contains(&&**key) => EVIL.clone_into(text),
                     Value::Array(texts) if lists.contains(&&**key) => {
-                        texts.iter_mut().for_each(|t| *t = EVIL.into());
+                        for text in texts {
+                            *text = EVIL.into();
+                        }
                     }
                     other => poison(other),
                 }

@@ -24,8 +24,8 @@ impl Request {
     }
 }
 
-/// An answer as it goes over the wire; none closes the connection.
-pub(crate) type Answer = Option<Vec<u8>>;
+/// An answer as it goes over the wire; an empty one closes the connection.
+pub(crate) type Answer = Vec<u8>;
 
 /// An answer with its headers.
 pub(crate) fn answer(status: &str, kind: &str, body: &[u8]) -> Answer {
@@ -33,7 +33,7 @@ pub(crate) fn answer(status: &str, kind: &str, body: &[u8]) -> Answer {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
     );
-    Some([head.as_bytes(), body].concat())
+    [head.as_bytes(), body].concat()
 }
 
 /// Starts it; requests come out of the channel. It ends with the process.
@@ -55,7 +55,7 @@ pub(crate) fn serve(
 
 fn connection(stream: TcpStream, handle: &dyn Fn(&Request) -> Answer, out: &Sender<Request>) {
     stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
+        .set_read_timeout(Some(Duration::from_mins(1)))
         .unwrap();
     let mut input = BufReader::new(stream);
     let Some(request) = read(&mut input) else {
@@ -63,9 +63,7 @@ fn connection(stream: TcpStream, handle: &dyn Fn(&Request) -> Answer, out: &Send
     };
     let answer = handle(&request);
     let _ = out.send(request);
-    if let Some(answer) = answer {
-        let _ = input.get_mut().write_all(&answer);
-    }
+    let _ = input.get_mut().write_all(&answer);
 }
 
 fn read(input: &mut impl BufRead) -> Option<Request> {

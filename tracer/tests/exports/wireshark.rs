@@ -112,10 +112,10 @@ fn every_recording_reads_without_an_error_and_with_what_was_seen() {
                 &step.node
             };
             let wanted = match step.kind {
-                _ if step.inferred => format!("{}: worked out", node),
-                StepKind::Ingress => format!("{}: {} in", node, step.iface),
-                StepKind::Egress => format!("{}: {} out", node, step.iface),
-                _ => format!("{}: kernel", node),
+                _ if step.inferred => format!("{node}: worked out"),
+                StepKind::Ingress => format!("{node}: {} in", step.iface),
+                StepKind::Egress => format!("{node}: {} out", step.iface),
+                _ => format!("{node}: kernel"),
             };
             assert_eq!(point, wanted, "{at}");
             let comment = field(row, "frame.comment");

@@ -22,11 +22,19 @@ pub(super) enum Kind {
     Gone,
 }
 
+/// What encloses places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) name: String,
+    /// A pod, else a node.
+    pub(super) is_pod: bool,
+}
+
 /// A place.
 #[derive(Debug)]
 pub(super) struct Stop {
-    /// What encloses it, if anything: a pod or a node.
-    pub(super) group: Option<(String, bool)>,
+    /// What encloses it, if anything.
+    pub(super) group: Option<Group>,
     pub(super) kind: Kind,
     pub(super) title: String,
     /// More about it.
@@ -68,7 +76,7 @@ pub(super) fn path(packet: &Packet) -> (Vec<Stop>, usize) {
             StepKind::Ingress | StepKind::Egress => stops.push(interface(step)),
             StepKind::Drop | StepKind::Reject | StepKind::FragmentNeeded => stops.push(dead(step)),
             StepKind::Deliver => stops.push(Stop {
-                group: node(step),
+                group: Some(group(step)),
                 ..pod_end(&step.dst, "socket")
             }),
             _ => {
@@ -155,7 +163,10 @@ fn pod_end(e: &Endpoint, what: &str) -> Stop {
     let named = e.name.as_deref();
     let title = named.map_or_else(|| e.addr.to_string(), |n| short(n).to_owned());
     Stop {
-        group: named.map(|n| (n.to_owned(), true)),
+        group: named.map(|n| Group {
+            name: n.to_owned(),
+            is_pod: true,
+        }),
         kind: Kind::Pod,
         title,
         sub: vec![what.to_owned(), phrase::address(e)],
@@ -170,7 +181,7 @@ fn short(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
 }
 
-fn node(step: &Step) -> Option<(String, bool)> {
+fn group(step: &Step) -> Group {
     if step.role == Some(Role::PodEth0) {
         let end = if step.kind == StepKind::Ingress {
             &step.dst
@@ -178,7 +189,10 @@ fn node(step: &Step) -> Option<(String, bool)> {
             &step.src
         };
         if let Some(name) = &end.name {
-            return Some((name.to_string(), true));
+            return Group {
+                name: name.to_string(),
+                is_pod: true,
+            };
         }
     }
     let name = if step.node.is_empty() {
@@ -186,7 +200,10 @@ fn node(step: &Step) -> Option<(String, bool)> {
     } else {
         &step.node
     };
-    Some((format!("node {name}"), false))
+    Group {
+        name: format!("node {name}"),
+        is_pod: false,
+    }
 }
 
 fn interface(step: &Step) -> Stop {
@@ -205,7 +222,7 @@ fn interface(step: &Step) -> Stop {
         sub.push(format!("in {}{vni}", t.kind));
     }
     Stop {
-        group: node(step),
+        group: Some(group(step)),
         kind: Kind::Iface,
         title: sure(step, &step.iface),
         sub,
@@ -241,7 +258,7 @@ fn dead(step: &Step) -> Stop {
         sub.push(format!("at {}", step.iface));
     }
     Stop {
-        group: node(step),
+        group: Some(group(step)),
         kind: Kind::Dead,
         title: sure(step, title),
         sub,

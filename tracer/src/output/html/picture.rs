@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::page::Page;
-use super::path::{Kind, Mark, Stop};
+use super::path::{Group, Kind, Mark, Stop};
 
 /// Most places that a wide picture is drawn for; with more its text would be too small to read.
 const WIDE_STOPS: usize = 8;
@@ -60,6 +60,13 @@ impl Layers {
         let class = if pod { "group pod" } else { "group" };
         self.ground.raw(&format!(
             "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" rx=\"10\"/>"
+        ));
+    }
+
+    /// The frame around the place where it ended.
+    fn frame(&mut self, (x, y, w, h): (usize, usize, usize, usize)) {
+        self.lines.raw(&format!(
+            "<rect class=\"fatal\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\" rx=\"6\"/>"
         ));
     }
 
@@ -188,9 +195,11 @@ fn more(stop: &Stop) -> Option<String> {
     (stop.more > 0).then(|| format!("+ {} more, see below", stop.more))
 }
 
-/// Runs of stops in one group: first, last, group.
-fn groups(stops: &[Stop]) -> Vec<(usize, usize, Option<&(String, bool)>)> {
-    let mut runs: Vec<(usize, usize, Option<&(String, bool)>)> = Vec::new();
+/// Neighbouring places in one group: the first, the last, the group.
+type Run<'a> = (usize, usize, Option<&'a Group>);
+
+fn runs(stops: &[Stop]) -> Vec<Run<'_>> {
+    let mut runs: Vec<Run<'_>> = Vec::new();
     for (i, stop) in stops.iter().enumerate() {
         match runs.last_mut() {
             Some(run) if run.2.is_some() && run.2 == stop.group.as_ref() => run.1 = i,
@@ -207,7 +216,7 @@ fn wide(page: &mut Page, stops: &[Stop], about: &str) {
     const TOP: usize = 84;
     let room = COLUMN * 10 / CHAR - 1;
     let mut layers = Layers::default();
-    let runs = groups(stops);
+    let runs = runs(stops);
     let mut xs = vec![0; stops.len()];
     let mut x = 8;
     for (first, last, _) in &runs {
@@ -249,12 +258,7 @@ fn wide(page: &mut Page, stops: &[Stop], about: &str) {
         }
         bottoms[i] = y;
         if is_end(stop) {
-            let (left, height) = (at - COLUMN / 2 + 4, y + 30 - TOP);
-            let width = COLUMN - 8;
-            layers.lines.raw(&format!(
-                "<rect class=\"fatal\" x=\"{left}\" y=\"{}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>",
-                TOP - 40
-            ));
+            layers.frame((at - COLUMN / 2 + 4, TOP - 40, COLUMN - 8, y + 30 - TOP));
         }
     }
     // What was done stands below all places, between its two.
@@ -292,10 +296,12 @@ fn wide(page: &mut Page, stops: &[Stop], about: &str) {
     }
     let height = bottoms.iter().max().map_or(TOP, |y| y + 8);
     for (first, last, group) in runs {
-        let Some((name, pod)) = group else { continue };
+        let Some(Group { name, is_pod }) = group else {
+            continue;
+        };
         let (left, right) = (xs[first] - COLUMN / 2, xs[last] + COLUMN / 2);
         let bottom = bottoms[first..=last].iter().max().map_or(TOP, |y| y + 2);
-        layers.group((left, 4, right - left, bottom - 4), *pod);
+        layers.group((left, 4, right - left, bottom - 4), *is_pod);
         let room = (right - left) * 10 / 74;
         let middle = usize::midpoint(left, right);
         for (n, line) in wrap(name, room).iter().take(2).enumerate() {
@@ -315,9 +321,9 @@ fn tall(page: &mut Page, stops: &[Stop], about: &str) {
     let mut y = 8;
     let mut at: Vec<usize> = Vec::new();
     let mut ticks: Vec<(usize, &Mark)> = Vec::new();
-    for (first, last, group) in groups(stops) {
+    for (first, last, group) in runs(stops) {
         let top = y;
-        if let Some((name, _)) = group {
+        if let Some(Group { name, .. }) = group {
             let name = wrap(name, ROOM + 5).swap_remove(0);
             layers.text((52, y + 18), "start", "grouptitle", &name);
             y += 28;
@@ -342,13 +348,7 @@ fn tall(page: &mut Page, stops: &[Stop], about: &str) {
                 y += LINE;
             }
             if is_end(stop) {
-                layers.lines.raw(&format!(
-                    "<rect class=\"fatal\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"6\"/>",
-                    TEXT - 8,
-                    begin,
-                    WIDTH - TEXT - 6,
-                    y - begin - 4
-                ));
+                layers.frame((TEXT - 8, begin, WIDTH - TEXT - 6, y - begin - 4));
             }
             // What was done on leaving the last place of a group is inside it.
             for mark in &stop.marks {
@@ -365,8 +365,8 @@ fn tall(page: &mut Page, stops: &[Stop], about: &str) {
             }
             y += if first + i == last { 4 } else { 8 };
         }
-        if let Some((_, pod)) = group {
-            layers.group((6, top, WIDTH - 12, y - top + 4), *pod);
+        if let Some(Group { is_pod, .. }) = group {
+            layers.group((6, top, WIDTH - 12, y - top + 4), *is_pod);
             y += 4;
         }
         y += 16;
