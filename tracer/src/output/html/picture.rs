@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::text::clean;
 use super::page::Page;
 use super::path::{Group, Kind, Mark, Stop};
 
@@ -148,6 +149,8 @@ fn in_tunnel(a: &Stop, b: &Stop) -> bool {
 /// are some; four lines at most.
 fn wrap(text: &str, room: usize) -> Vec<String> {
     const LINES: usize = 4;
+    // Escapes are longer than what they stand for.
+    let text = clean(text);
     let mut lines = vec![String::new()];
     let mut used = 0;
     for word in text.split_inclusive([' ', '/', ',']) {
@@ -180,11 +183,16 @@ fn wrap(text: &str, room: usize) -> Vec<String> {
     lines.into_iter().map(|l| l.trim_end().to_owned()).collect()
 }
 
+/// How many characters fit of a title, which is set larger.
+fn bold(room: usize) -> usize {
+    room * 71 / 77
+}
+
 /// Lines of a mark, with their classes.
 fn mark_lines(mark: &Mark, room: usize) -> Vec<(String, String)> {
     let sign = if mark.inferred { "~ " } else { "" };
     let title = format!("{sign}{}", mark.title);
-    let head = wrap(&title, room).into_iter();
+    let head = wrap(&title, bold(room)).into_iter();
     let head = head.map(|l| (l, format!("title {}", mark.class)));
     let rest = mark.lines.iter().flat_map(|l| wrap(l, room));
     head.chain(rest.map(|l| (l, mark.class.to_owned())))
@@ -232,7 +240,7 @@ fn wide(page: &mut Page, stops: &[Stop], about: &str) {
         let at = xs[i];
         layers.stop((at, TOP), stop.kind);
         let bad = if is_end(stop) { " bad" } else { "" };
-        for (n, line) in wrap(&stop.title, room)
+        for (n, line) in wrap(&stop.title, bold(room))
             .into_iter()
             .take(2)
             .rev()
@@ -324,7 +332,7 @@ fn tall(page: &mut Page, stops: &[Stop], about: &str) {
     for (first, last, group) in runs(stops) {
         let top = y;
         if let Some(Group { name, .. }) = group {
-            let name = wrap(name, ROOM + 5).swap_remove(0);
+            let name = wrap(name, ROOM).swap_remove(0);
             layers.text((52, y + 18), "start", "grouptitle", &name);
             y += 28;
         }
@@ -334,7 +342,7 @@ fn tall(page: &mut Page, stops: &[Stop], about: &str) {
             let begin = y;
             let bad = if is_end(stop) { "bad" } else { "" };
             y += 17;
-            for line in wrap(&stop.title, ROOM) {
+            for line in wrap(&stop.title, bold(ROOM)) {
                 layers.text((TEXT, y), "start", &format!("title {bad}"), &line);
                 y += LINE;
             }
