@@ -16,6 +16,7 @@ pub(crate) fn recordings() -> impl Iterator<Item = (String, Trace)> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|f| f.unwrap().path())
+        .filter(|path| path.is_file())
         .collect();
     files.sort();
     files.into_iter().map(|path| {

@@ -32,18 +32,29 @@ pub(crate) fn path(name: &str) -> PathBuf {
     folder.join(format!("{name}.jsonl.zst"))
 }
 
-/// The kept recordings by name.
+/// The kept recordings by name; those of other kernels are in folders of theirs.
 pub(crate) fn recordings() -> Vec<(String, Trace)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/recordings");
-    let mut names: Vec<String> = fs::read_dir(folder)
-        .unwrap()
-        .map(|f| f.unwrap().file_name().to_string_lossy().into_owned())
-        .filter_map(|f| f.strip_suffix(".jsonl.zst").map(str::to_owned))
-        .collect();
-    names.sort();
-    assert!(names.len() >= 41, "the recordings are gone");
-    let read = |name: &String| recording::read(&path(name)).unwrap().0;
-    names.iter().map(|n| (n.clone(), read(n))).collect()
+    let mut files = Vec::new();
+    let mut folders = vec![folder.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().ends_with(".jsonl.zst") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    assert!(files.len() >= 41, "the recordings are gone");
+    let name = |path: &Path| {
+        let name = path.strip_prefix(&folder).unwrap().to_string_lossy();
+        name.trim_end_matches(".jsonl.zst").replace('/', "-")
+    };
+    let read = |path: &Path| recording::read(path).unwrap().0;
+    files.iter().map(|f| (name(f), read(f))).collect()
 }
 
 /// A recording with an enemy's texts.
