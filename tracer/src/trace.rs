@@ -226,7 +226,7 @@ pub struct Rule {
 }
 
 /// A mark on a packet, and the rule that asked for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MarkedBy {
     /// The bits that were set.
     pub bits: u32,
