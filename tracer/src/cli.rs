@@ -4,6 +4,7 @@ pub mod cleanup;
 pub mod diagnose;
 pub mod doctor;
 pub mod explain;
+pub mod export;
 pub mod follow;
 pub mod pages;
 pub mod probe;
@@ -35,6 +36,8 @@ enum Command {
     Show(show::Args),
     /// Tell the findings of a recorded trace
     Diagnose(diagnose::Args),
+    /// Write a recorded trace in another form: for Wireshark, a browser, a tracing backend
+    Export(export::Args),
     /// Tell what a finding means and what to check next
     Explain(explain::Args),
     /// Tell what this kernel and this node let the tool see
@@ -119,6 +122,21 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<crate::file::WriteError> for Failure {
+    fn from(e: crate::file::WriteError) -> Self {
+        if e.is_broken_pipe() {
+            return io::Error::from(io::ErrorKind::BrokenPipe).into();
+        }
+        Self::new(e)
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         if e.kind() == io::ErrorKind::BrokenPipe {
@@ -151,6 +169,7 @@ pub fn main() -> ExitCode {
         Command::Probe(args) => probe::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
@@ -170,5 +189,6 @@ pub fn main() -> ExitCode {
 
 /// A line to standard error; a closed one is no reason to fail.
 pub fn say(line: &str) {
+    crate::progress::clear();
     let _ = writeln!(io::stderr(), "{}", crate::output::text::clean(line));
 }

@@ -4,7 +4,7 @@
 //! to its left:
 //!
 //! ```text
-//! netns, netlink, btf, kallsyms, time, event, trace < state < rules
+//! interrupt < progress, file < netns, netlink, btf, kallsyms, time, event, trace < state < rules
 //!   < inventory < discover, conntrack, target < connect < probe < collect, decode
 //!   < assemble < diagnose < output, recording < pipeline < cli
 //! ```
@@ -23,6 +23,8 @@ pub mod decode;
 pub mod diagnose;
 pub mod discover;
 pub mod event;
+pub mod file;
+pub mod interrupt;
 pub mod inventory;
 pub mod kallsyms;
 pub mod netlink;
@@ -31,6 +33,7 @@ pub mod output;
 pub mod pipeline;
 pub mod privilege;
 pub mod probe;
+pub mod progress;
 pub mod recording;
 pub mod rules;
 pub mod state;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::btf::Btf;
+use crate::cli::export::Export;
 use crate::cli::{Failure, Outcome, Output, say};
 use crate::connect::Prober;
 use crate::decode::{Decoder, Stacks};
@@ -50,6 +51,8 @@ pub struct Job {
     pub duration: Option<Duration>,
     /// Where to record.
     pub record: Option<PathBuf>,
+    /// What else to write when the run ends.
+    pub exports: Vec<Export>,
     /// Form of the result.
     pub output: Output,
     /// Colour on standard output.
@@ -133,6 +136,10 @@ pub fn run(job: Job) -> Outcome {
     let sink = sink::Sink::new(&job, &header, states.learnt())?;
     if let Err(e) = crate::privilege::reduce() {
         say(&format!("warning: cannot give up privileges: {e}"));
+    }
+    // By the privileges that are left when they are written.
+    for export in &job.exports {
+        export.check()?;
     }
     watcher.begin(&mut states);
     if !job.quiet {

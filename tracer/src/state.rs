@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// All that was read.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct State {
     /// One for each node, and one for each followed pod's namespace.
     #[serde(default)]
@@ -43,7 +44,7 @@ impl State {
 }
 
 /// What a namespace is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NamespaceKind {
     /// Forwards for pods.
@@ -53,7 +54,7 @@ pub enum NamespaceKind {
 }
 
 /// What was read in one network namespace.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Namespace {
     /// The node's name; for a pod `pod/NS/NAME` where known, else its address.
     pub name: Arc<str>,
@@ -148,7 +149,7 @@ impl Namespace {
 }
 
 /// An interface.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Link {
     /// Index.
     pub ifindex: u32,
@@ -181,7 +182,7 @@ pub struct Link {
 }
 
 /// An address of an interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Addr {
     /// Address.
     pub addr: IpAddr,
@@ -190,7 +191,7 @@ pub struct Addr {
 }
 
 /// A route.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Route {
     /// Destination.
     pub dst: IpAddr,
@@ -216,7 +217,7 @@ pub struct Route {
 }
 
 /// A rule of `ip rule`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyRule {
     /// Lowest first.
     pub priority: u32,
@@ -248,7 +249,7 @@ pub struct PolicyRule {
 }
 
 /// A neighbour.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Neighbour {
     /// Address.
     pub addr: IpAddr,
@@ -262,7 +263,7 @@ pub struct Neighbour {
 }
 
 /// An entry of a forwarding database.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fdb {
     /// Link-layer address.
     pub mac: Arc<str>,
@@ -274,7 +275,7 @@ pub struct Fdb {
 }
 
 /// One table dump.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IptablesDump {
     /// True for `ip6tables-save`.
     pub ipv6: bool,
@@ -285,7 +286,7 @@ pub struct IptablesDump {
 }
 
 /// A conntrack entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConntrackEntry {
     /// The entry itself.
     #[serde(flatten)]
@@ -301,7 +302,7 @@ pub struct ConntrackEntry {
 }
 
 /// A queueing discipline, or a classifier or eBPF program on one or on TCX.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Qdisc {
     /// Interface.
     pub dev: Arc<str>,
@@ -318,7 +319,7 @@ pub struct Qdisc {
 }
 
 /// A listening socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Listener {
     /// TCP, else UDP.
     pub tcp: bool,
@@ -329,7 +330,7 @@ pub struct Listener {
 }
 
 /// Something that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Unread {
     /// A field's name, or the command.
     pub what: Arc<str>,

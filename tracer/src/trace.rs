@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use fold::Fold;
@@ -31,7 +32,7 @@ fn is_false(b: &bool) -> bool {
 }
 
 /// An address, with its port and name where there are any.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Endpoint {
     /// IP address.
     pub addr: IpAddr,
@@ -44,7 +45,7 @@ pub struct Endpoint {
 }
 
 /// What an interface is to its node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// The host end of a pod's veth pair.
@@ -64,7 +65,7 @@ pub enum Role {
 }
 
 /// What happened to the packet in one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepKind {
     /// Entered the stack at this interface.
@@ -104,7 +105,7 @@ pub enum StepKind {
 }
 
 /// TCP's part of a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tcp {
     /// As tcpdump writes them: `S`, `S.`, `.`, `P.`, `F.`, `R`, ...
     pub flags: Cow<'static, str>,
@@ -115,7 +116,7 @@ pub struct Tcp {
 }
 
 /// IP's part of a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ip {
     /// Identification.
     pub id: u32,
@@ -130,7 +131,7 @@ pub struct Ip {
 }
 
 /// ICMP's part of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Icmp {
     /// Type.
     #[serde(rename = "type")]
@@ -143,7 +144,7 @@ pub struct Icmp {
 }
 
 /// Outer headers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tunnel {
     /// `vxlan` or `ipip`.
     pub kind: Cow<'static, str>,
@@ -163,7 +164,7 @@ pub struct Tunnel {
 }
 
 /// Which side of the packet was rewritten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Field {
     /// Destination.
@@ -175,7 +176,7 @@ pub enum Field {
 }
 
 /// A rewrite.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rewrite {
     /// Which side.
     pub field: Field,
@@ -186,7 +187,7 @@ pub struct Rewrite {
 }
 
 /// A rule that decided.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rule {
     /// Table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -225,7 +226,7 @@ pub struct Rule {
 }
 
 /// A mark on a packet, and the rule that asked for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MarkedBy {
     /// The bits that were set.
     pub bits: u32,
@@ -239,7 +240,7 @@ pub struct MarkedBy {
 }
 
 /// How a packet ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drop {
     /// `SKB_DROP_REASON_*` without the prefix; absent on kernels without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,7 +253,7 @@ pub struct Drop {
 }
 
 /// A conntrack entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Conntrack {
     /// Original direction.
     pub original: CtTuple,
@@ -265,7 +266,7 @@ pub struct Conntrack {
 }
 
 /// One direction of a conntrack entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CtTuple {
     /// Source.
     pub src: Endpoint,
@@ -274,7 +275,7 @@ pub struct CtTuple {
 }
 
 /// A next hop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Route {
     /// Output interface.
     pub dev: Arc<str>,
@@ -290,7 +291,7 @@ pub struct Route {
 }
 
 /// A netfilter hook's verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hook {
     /// PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING.
     pub hook: Cow<'static, str>,
@@ -307,7 +308,7 @@ pub struct Hook {
 }
 
 /// One line of a packet's timeline. What few steps have is boxed: steps are made, kept and moved by the million.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// Packet id, from 1; 0 only while being built.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -387,7 +388,7 @@ fn empty() -> Arc<str> {
 }
 
 /// Direction of a packet in its flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// From the client.
@@ -397,7 +398,7 @@ pub enum Direction {
 }
 
 /// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Reached the end of the path that can be seen.
@@ -413,7 +414,7 @@ pub enum Outcome {
 }
 
 /// One packet as sent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Packet {
     /// From 1, in order of first sight.
     pub id: u64,
@@ -436,7 +437,7 @@ pub struct Packet {
 }
 
 /// A five-tuple that a flow was seen under.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct FlowTuple {
     /// Source.
     pub src: Endpoint,
@@ -445,7 +446,7 @@ pub struct FlowTuple {
 }
 
 /// One connection, or one conversation of a connectionless protocol.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
     /// From 1, in order of first sight.
     pub id: u64,
@@ -464,7 +465,7 @@ pub struct Flow {
 }
 
 /// The answer to "what happened".
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     /// A finding code.
     pub code: Cow<'static, str>,
@@ -482,7 +483,7 @@ pub struct Verdict {
 }
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Broken.
@@ -494,7 +495,7 @@ pub enum Severity {
 }
 
 /// Something found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// A stable code.
     pub code: Cow<'static, str>,
@@ -509,7 +510,7 @@ pub struct Finding {
 }
 
 /// What was lost on the way to the reader.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Losses {
     /// Events that found the kernel's ring buffer full.
     pub ring_buffer: u64,
@@ -527,7 +528,7 @@ impl Losses {
 }
 
 /// Who made the trace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tool {
     /// Of tracer.
     pub version: String,
@@ -540,7 +541,7 @@ pub struct Tool {
 }
 
 /// An interface of a node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interface {
     /// Name.
     pub name: Arc<str>,
@@ -551,7 +552,7 @@ pub struct Interface {
 }
 
 /// A network namespace that forwards for pods.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
     /// Name.
     pub name: Arc<str>,
@@ -564,7 +565,7 @@ pub struct Node {
 }
 
 /// First line of a recording.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Header {
     /// [`SCHEMA`].
     pub schema: Cow<'static, str>,
@@ -577,7 +578,7 @@ pub struct Header {
 }
 
 /// Last line of a recording.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Closing {
     /// The answer.
     pub verdict: Verdict,
@@ -594,7 +595,7 @@ pub struct Closing {
 }
 
 /// The whole, `-o json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trace {
     /// Schema, tool, request, nodes.
     #[serde(flatten)]

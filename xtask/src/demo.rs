@@ -55,6 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     check_root("demo")?;
     println!("1. What is missing on this machine");
     setup::run(&setup::Options {
+        exports: false,
         vm: options.vm,
         yes: options.yes,
     })?;

@@ -1,5 +1,7 @@
 //! Installs what building and testing need on a fresh Debian or Ubuntu: says what it will do, does only what is missing.
 
+mod readers;
+
 use std::{
     env,
     io::{self, BufRead, IsTerminal, Write},
@@ -21,6 +23,9 @@ pub(crate) struct Options {
     /// Also what the tests under other kernels need: an emulator and the kernels
     #[arg(long)]
     pub(crate) vm: bool,
+    /// Also what the tests of exports need: tshark, Chromium, Mermaid
+    #[arg(long)]
+    pub(crate) exports: bool,
     /// Do not ask
     #[arg(long, short)]
     pub(crate) yes: bool,
@@ -74,6 +79,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.vm {
         packages.extend(VM_PACKAGES);
     }
+    if options.exports {
+        packages.extend(readers::packages()?);
+    }
     packages.sort_unstable();
     packages.dedup();
 
@@ -109,6 +117,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             paths::cache().display()
         ));
     }
+    let mermaid = readers::missing().filter(|_| options.exports);
+    plan.extend(mermaid.clone());
     if plan.is_empty() {
         println!("nothing to install");
         return Ok(());
@@ -125,6 +135,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if deny {
         cargo_install(&format!("cargo-deny@{CARGO_DENY}"), &[], None)?;
+    }
+    if mermaid.is_some() {
+        readers::fetch()?;
     }
     for kernel in kernels {
         kernels::ensure(kernel)?;

@@ -85,6 +85,7 @@ fn run_sections(options: &Options, report: &mut Report) -> bool {
     if wanted(Section::Setup) {
         let options = setup::Options {
             vm: true,
+            exports: true,
             yes: true,
         };
         if !report.step("setup", || setup::run(&options)) {

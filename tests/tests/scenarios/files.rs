@@ -136,3 +136,43 @@ fn json_lines_are_readable_while_they_come() {
     let steps = lines(&done.stdout, true);
     assert!(steps.len() > 40, "{} steps of a whole call", steps.len());
 }
+
+#[test]
+fn exports_are_whole_when_the_run_has_ended() {
+    let folder = evidence();
+    let (page, packets) = (folder.join("live.html"), folder.join("live.pcapng"));
+    for file in [&page, &packets] {
+        let _ = fs::remove_file(file);
+    }
+    let tool = follow_service("live-export")
+        .args(&["--export"])
+        .arg(format!("html={}", page.display()))
+        .args(&["--export"])
+        .arg(format!("pcapng={}", packets.display()));
+    let lab = lab();
+    let run = tool.start();
+    let saw = get("client", service()).saw().expect("saw");
+    server_saw("remote", saw);
+    assert!(!page.exists(), "nothing is there before it is whole");
+    let done = run.stop();
+    done.exit(0);
+    let html = String::from_utf8_lossy(&slurp(&page)).into_owned();
+    assert!(html.ends_with("</html>\n") && html.contains("vxlan.calico"));
+    assert!(slurp(&packets).starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]));
+    let rest: Vec<_> = fs::read_dir(&folder)
+        .expect("the folder")
+        .filter_map(Result::ok)
+        .filter(|f| f.file_name().to_string_lossy().ends_with(".tmp"))
+        .collect();
+    assert!(rest.is_empty(), "{rest:?}");
+    drop(lab);
+}
+
+#[test]
+fn an_export_that_cannot_be_written_fails_before_the_run() {
+    let _lab = lab();
+    follow_service("export-nowhere")
+        .args(&["--export", "html=/no-such-directory/file.html"])
+        .run()
+        .refused(1, &["/no-such-directory/file.html"]);
+}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ColorWhen, Failure, Outcome, Output, say};
+use super::{ColorWhen, Failure, Outcome, Output, export, say};
 use crate::discover::{self, Override};
 use crate::inventory::Inventory;
 use crate::pipeline::{self, Job};
@@ -52,6 +52,9 @@ pub struct Args {
     /// Record to this file, compressed when its name ends in .zst
     #[arg(short, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// When the run ends, write the trace in another form, too (repeatable; see `tracer export`)
+    #[arg(long, value_name = "FORMAT=OUT", value_parser = export::parse_export)]
+    export: Vec<export::Export>,
     /// Attach the costly hooks, too: netfilter verdicts, routes, sockets
     #[arg(long)]
     deep: bool,
@@ -134,6 +137,7 @@ pub fn run(args: &Args) -> Outcome {
         count: args.count,
         duration: args.duration,
         record: args.write.clone(),
+        exports: args.export.clone(),
         output: args.output,
         color: args.color.on_stdout(),
         quiet: args.quiet,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::follow::parse_duration;
-use super::{ColorWhen, Failure, Outcome, say};
+use super::{ColorWhen, Failure, Outcome, export, say};
 use crate::connect::{self, Client, Prober};
 use crate::discover::{self, Override};
 use crate::inventory::Inventory;
@@ -49,6 +49,9 @@ pub struct Args {
     /// Record to this file, compressed when its name ends in .zst
     #[arg(short, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// When the run ends, write the trace in another form, too (repeatable; see `tracer export`)
+    #[arg(long, value_name = "FORMAT=OUT", value_parser = export::parse_export)]
+    export: Vec<export::Export>,
     /// Attach the costly hooks, too: netfilter verdicts, routes, sockets
     #[arg(long)]
     deep: bool,
@@ -175,6 +178,7 @@ pub fn run(args: &Args) -> Outcome {
         count: None,
         duration: None,
         record: args.write.clone(),
+        exports: args.export.clone(),
         output: match args.output {
             Output::Text => super::Output::Text,
             Output::Json => super::Output::Json,

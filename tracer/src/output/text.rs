@@ -10,7 +10,7 @@ use paint::{Ink, Paint};
 
 mod paint;
 mod probe;
-mod words;
+pub(crate) mod words;
 
 /// Widest line.
 const WIDTH: usize = 110;
@@ -114,12 +114,12 @@ impl<W: Write> Text<W> {
         writeln!(self.out)?;
         self.line(
             mark,
-            &format!("{}: {}", verdict.code, clean(&verdict.summary)),
+            &clean(&format!("{}: {}", verdict.code, verdict.summary)),
             ink,
         )?;
         for finding in &closing.findings {
             if finding.code != verdict.code {
-                let text = format!("{}: {}", finding.code, clean(&finding.summary));
+                let text = clean(&format!("{}: {}", finding.code, finding.summary));
                 self.line("  also      ", &text, Ink::Plain)?;
             }
             for evidence in &finding.evidence {

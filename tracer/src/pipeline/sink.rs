@@ -2,18 +2,19 @@
 
 use std::io::{self, BufWriter, Stdout};
 
-use crate::cli::{Failure, Output};
+use crate::cli::export::Export;
+use crate::cli::{Failure, Output, say};
 use crate::diagnose::naming::Namer;
 use crate::output::{json, jsonl::Lines, text::Text};
 use crate::recording::Writer;
 use crate::state::State;
 use crate::trace::probe::Report;
-use crate::trace::{Fold, Header, Losses, Step};
+use crate::trace::{Fold, Header, Losses, Step, Trace};
 
 use super::Job;
 use super::state::Learnt;
 
-/// Packets that `-o json` and the verdict can refer to; beyond that the oldest
+/// Packets that `-o json`, exports and the verdict can refer to; beyond that the oldest
 /// are forgotten, and counted.
 const JSON_PACKETS: usize = 250_000;
 /// Packets that text output keeps for the verdict. Those that were delivered go
@@ -27,6 +28,8 @@ pub(super) struct Sink {
     /// Flows and packets so far.
     pub(super) fold: Fold,
     keeps_all: bool,
+    exports: Vec<Export>,
+    quiet: bool,
     /// Text tells each packet, not the results alone.
     timeline: bool,
     /// The nodes' rules, as soon as they were read.
@@ -54,7 +57,7 @@ impl Sink {
             Output::Jsonl => Out::Lines(Some(Lines::start(stdout(), header)?)),
             Output::Json => Out::Json,
         };
-        let keeps_all = job.output == Output::Json;
+        let keeps_all = job.output == Output::Json || !job.exports.is_empty();
         let packets = if keeps_all {
             JSON_PACKETS
         } else {
@@ -65,6 +68,8 @@ impl Sink {
             out,
             fold: Fold::bounded(&header.nodes, packets),
             keeps_all,
+            exports: job.exports.clone(),
+            quiet: job.quiet,
             timeline: job.probe.is_none(),
             learnt,
         })
@@ -159,10 +164,32 @@ impl Sink {
             }
             Out::Json => json::write(&mut BufWriter::new(io::stdout()), &trace)?,
         }
+        self.export(&trace)?;
         Ok(crate::diagnose::exit_code(
             &trace.closing.verdict,
             &trace.closing.findings,
         ))
+    }
+}
+
+impl Sink {
+    /// Writes what else was asked for; one that fails does not take the others
+    /// along.
+    fn export(&self, trace: &Trace) -> Result<(), Failure> {
+        let mut failed = None;
+        for export in &self.exports {
+            match export.write(trace, self.quiet) {
+                Ok(None) => {}
+                Ok(Some(note)) if self.quiet => drop(note),
+                Ok(Some(note)) => say(&note),
+                Err(failure) => {
+                    if let Some(earlier) = failed.replace(failure) {
+                        say(&format!("error: {earlier}"));
+                    }
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Endpoint;
 
 /// Everything that was tried.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
     /// The pod that the connections were made from.
     pub client: Endpoint,
@@ -27,7 +28,7 @@ pub struct Report {
 }
 
 /// Settings of a resolver, as in resolv.conf(5).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Resolver {
     /// Servers in the order in which they are asked.
     pub nameservers: Vec<IpAddr>,
@@ -43,7 +44,7 @@ pub struct Resolver {
 }
 
 /// A name that was looked up.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Lookup {
     /// As a program in the pod would write it.
     pub name: String,
@@ -66,7 +67,7 @@ impl Lookup {
 }
 
 /// Type of a query: RFC 1035 section 3.2.2, RFC 3596 section 2.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Kind {
     /// IPv4 addresses.
     A,
@@ -85,7 +86,7 @@ impl std::fmt::Display for Kind {
 }
 
 /// What a server said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
     /// Addresses.
@@ -112,7 +113,7 @@ impl Reply {
 }
 
 /// One query.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Query {
     /// When it was sent, in nanoseconds since the Unix epoch.
     pub ts: u64,
@@ -138,7 +139,7 @@ pub struct Query {
 }
 
 /// The way in which the server was addressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// By name, as programs do.
@@ -154,7 +155,7 @@ pub enum Way {
 }
 
 /// What came of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// TCP: connected.
@@ -190,7 +191,7 @@ impl Outcome {
 }
 
 /// One connection.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempt {
     /// When it began, in nanoseconds since the Unix epoch; 0 where it did not.
     pub ts: u64,
@@ -223,7 +224,7 @@ pub struct Attempt {
 }
 
 /// Where a packet stopped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Place {
     /// The packet.
     pub packet: u64,
@@ -236,7 +237,7 @@ pub struct Place {
 }
 
 /// What the results have in common.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Layer {
     /// Its code.
     pub code: LayerCode,
@@ -245,7 +246,7 @@ pub struct Layer {
 }
 
 /// A layer between a program and the one it calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LayerCode {
     /// All of them work.
