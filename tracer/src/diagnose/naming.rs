@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::netfilter::{self, Seen, Walk};
+use super::stop::may_be_netfilter;
 use crate::inventory::Inventory;
 use crate::rules::names::{self, LoggedAction};
 use crate::rules::{CtState, Decision, Hook, Packet, RuleRef, Ruleset, Verdict, Way};
@@ -74,13 +75,12 @@ impl Namer {
     /// rewritten as the first was; no rule is asked about them.
     pub fn asks(step: &Step) -> bool {
         let opens = || !step.reply && step.tcp.as_ref().is_none_or(|t| t.flags == "S");
-        let by_netfilter = |d: &crate::trace::Drop| {
-            d.hook.is_some() || d.reason.as_deref() == Some("NETFILTER_DROP")
-        };
         step.rule.is_none()
             && match step.kind {
                 StepKind::Dnat | StepKind::Snat | StepKind::Masquerade => opens(),
-                StepKind::Drop | StepKind::Reject => step.drop.as_deref().is_some_and(by_netfilter),
+                StepKind::Drop | StepKind::Reject => {
+                    step.drop.as_deref().is_some_and(may_be_netfilter)
+                }
                 _ => false,
             }
     }

@@ -87,21 +87,7 @@ impl<'a> Stop<'a> {
     /// Whether netfilter may have ended it, for all that is known: nothing that
     /// the kernel said points elsewhere.
     pub(super) fn may_be_netfilter(&self) -> bool {
-        const OF_NETFILTER: &[&str] = &[
-            "__nf_",
-            "nf_",
-            "nft_",
-            "ipt_",
-            "ip6t_",
-            "xt_",
-            "br_nf_",
-            "ip_vs_",
-            "reject_tg",
-        ];
-        let function = self.function();
-        self.by_netfilter()
-            || self.reason().is_none()
-                && (function.is_empty() || OF_NETFILTER.iter().any(|p| function.starts_with(p)))
+        self.drop().is_none_or(may_be_netfilter)
     }
 
     /// Whether it was freed, or refused by the host, where the routing decision
@@ -165,6 +151,29 @@ impl<'a> Stop<'a> {
         self.packet.direction == Direction::Request
             && (self.packet.summary == "SYN" || self.flow.proto != "tcp")
     }
+}
+
+/// Whether nothing that is known of a drop points elsewhere than to netfilter.
+/// Kernels before 5.17 give no reason, and a return probe on `nf_hook_slow`
+/// hides the hook from the stack.
+pub(super) fn may_be_netfilter(drop: &crate::trace::Drop) -> bool {
+    const OF_NETFILTER: &[&str] = &[
+        "__nf_",
+        "nf_",
+        "nft_",
+        "ipt_",
+        "ip6t_",
+        "xt_",
+        "br_nf_",
+        "ip_vs_",
+        "reject_tg",
+    ];
+    let reason = drop.reason.as_deref().filter(|r| *r != "NOT_SPECIFIED");
+    let function = &*drop.function;
+    drop.hook.is_some()
+        || reason == Some("NETFILTER_DROP")
+        || reason.is_none()
+            && (function.is_empty() || OF_NETFILTER.iter().any(|p| function.starts_with(p)))
 }
 
 /// Why TCP frees what it has already, or has no use for: `enum
