@@ -10,7 +10,7 @@ use paint::{Ink, Paint};
 
 mod paint;
 mod probe;
-mod words;
+pub(crate) mod words;
 
 /// Widest line.
 const WIDTH: usize = 110;

@@ -25,7 +25,7 @@ pub(super) fn ink(kind: StepKind) -> Ink {
 }
 
 /// A step; `before` are the packet's earlier ones.
-pub(super) fn step(s: &Step, before: &[Step]) -> String {
+pub(crate) fn step(s: &Step, before: &[Step]) -> String {
     let mut text = match s.kind {
         StepKind::Ingress | StepKind::Egress => interface(s, before),
         StepKind::Encap => format!("encap  {}", tunnel(s)),
