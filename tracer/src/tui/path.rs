@@ -250,7 +250,12 @@ mod tests {
     fn a_loss_between_nodes_names_both() {
         let rows = text("c26", |p| p.outcome == Outcome::Lost);
         let all = rows.join(" ");
-        assert!(all.contains("LOST: it left worker eth0"), "{all}");
+        let words: Vec<&str> = all.split_whitespace().collect();
+        let all = words.join(" ");
+        assert!(
+            all.contains("✗STOPPED HERE LOST: it left worker eth0"),
+            "{all}"
+        );
         assert!(all.contains("to node worker2"), "{all}");
     }
 

@@ -185,7 +185,7 @@ fn empty() -> App {
 
 #[test]
 fn healthy_cluster_ip_call() {
-    screen("healthy", || loaded(samples::recording("c20")), "");
+    screen("healthy", || loaded(samples::recording("healthy")), "g");
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn compare() {
 
 #[test]
 fn headers_of_a_rewrite() {
-    screen("headers", || loaded(samples::recording("c38")), "\nj\n");
+    screen("headers", || loaded(samples::recording("c38")), "g\nj\n");
 }
 
 #[test]

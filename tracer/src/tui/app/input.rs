@@ -29,6 +29,13 @@ impl App {
         if key.kind == KeyEventKind::Release {
             return Vec::new();
         }
+        if key.modifiers.contains(KeyModifiers::ALT) {
+            // Escape and a key close behind it look the same to a terminal.
+            let mut effects = self.key(KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE));
+            let rest = key.modifiers - KeyModifiers::ALT;
+            effects.extend(self.key(KeyEvent::new(key.code, rest)));
+            return effects;
+        }
         self.message = None;
         if let Some(prompt) = self.prompt.take() {
             return self.typed(prompt, key);

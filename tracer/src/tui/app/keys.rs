@@ -100,9 +100,6 @@ pub(crate) fn action(key: KeyEvent) -> Option<Action> {
             _ => None,
         };
     }
-    if key.modifiers.contains(KeyModifiers::ALT) {
-        return None;
-    }
     KEYS.iter()
         .find(|b| (b.matches)(key.code))
         .map(|b| b.action)

@@ -189,6 +189,16 @@ fn two_packets_are_compared() {
 }
 
 #[test]
+fn escape_and_a_key_close_behind_it_are_both_heard() {
+    let mut app = recorded("c11");
+    type_keys(&mut app, "v");
+    let key = KeyEvent::new(KeyCode::Char('q'), KeyModifiers::ALT);
+    let effects = app.update(Msg::Key(key));
+    assert_eq!(app.top, None);
+    assert!(matches!(effects[..], [Effect::Leave]), "{effects:?}");
+}
+
+#[test]
 fn export_names_format_and_file() {
     let mut app = recorded("c11");
     type_keys(&mut app, "w\t");

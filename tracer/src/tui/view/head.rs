@@ -50,7 +50,11 @@ fn verdict(app: &App) -> (String, Ink, String) {
     } else {
         format!(" SO FAR: {word} ")
     };
-    let text = format!("{}: {}", verdict.code, clean(&verdict.summary));
+    let text = if verdict.code == "no-traffic" && !judged.last {
+        "nothing of the flow was seen yet: waiting for traffic".to_owned()
+    } else {
+        format!("{}: {}", verdict.code, clean(&verdict.summary))
+    };
     (word, ink, text)
 }
 
@@ -150,7 +154,7 @@ fn status(app: &App) -> Vec<(String, Ink)> {
     }
     let (kept, seen) = (app.model.kept() as u64, app.model.seen);
     let packets = if seen > kept {
-        format!("newest {kept} of {seen} packets")
+        format!("{kept} packets (of {seen})")
     } else {
         format!("{kept} packets")
     };
