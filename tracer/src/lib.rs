@@ -6,8 +6,7 @@
 //! ```text
 //! netns, netlink, btf, kallsyms, time, event, trace < state < rules
 //!   < inventory < discover, conntrack, target < connect < probe < collect, decode
-//!   < assemble < diagnose < output, recording < tui < pipeline
-//!   < cli
+//!   < assemble < diagnose < output, recording < tui < pipeline < cli
 //! ```
 #![cfg_attr(
     test,

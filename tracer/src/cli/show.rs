@@ -97,7 +97,7 @@ fn load(path: &Path, progress: &tui::Progress) -> Result<(Trace, Vec<String>), R
     let mut reader = Reader::new(BufReader::new(counted))?;
     let mut fold = Fold::new(&reader.header().nodes);
     let mut steps = 0u64;
-    while let Some(step) = reader.next() {
+    for step in reader.by_ref() {
         fold.push(step?);
         steps += 1;
         if steps.is_multiple_of(STRIDE) {

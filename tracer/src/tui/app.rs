@@ -104,7 +104,7 @@ pub(crate) enum Effect {
     Export {
         format: &'static Format,
         path: PathBuf,
-        snapshot: Snapshot,
+        snapshot: Box<Snapshot>,
     },
 }
 
@@ -301,11 +301,11 @@ impl App {
         }
         self.model.make_room();
         if self.follow {
-            self.to_newest();
+            self.choose_newest();
         }
     }
 
-    fn to_newest(&mut self) {
+    fn choose_newest(&mut self) {
         let newest = self.model.visible.iter().rev();
         let newest = newest.filter_map(|f| self.model.shown(Some(*f)).last());
         if let Some(id) = newest.max().copied() {
@@ -326,7 +326,7 @@ impl App {
         self.phase = Phase::Over;
         self.follow = false;
         if was_loading {
-            self.to_verdict();
+            self.choose_verdict();
         }
         if self.leaving {
             vec![Effect::Leave]
@@ -336,7 +336,7 @@ impl App {
     }
 
     /// To what the verdict is about.
-    fn to_verdict(&mut self) {
+    fn choose_verdict(&mut self) {
         let told = self.judged.as_ref().and_then(|j| j.verdict.packet);
         if let Some(id) = told.filter(|id| self.model.packet(*id).is_some()) {
             self.select(id);

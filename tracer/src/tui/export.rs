@@ -15,7 +15,7 @@ pub(super) fn begin(
     format: &'static Format,
     path: PathBuf,
     snapshot: Snapshot,
-    done: Sender<Result<String, String>>,
+    done: &Sender<Result<String, String>>,
 ) {
     let result = done.clone();
     let name = path.display().to_string();

@@ -115,7 +115,7 @@ pub(super) fn run(app: &mut App, theme: Theme, feed: &Arc<Feed>) -> io::Result<L
                     format,
                     path,
                     snapshot,
-                } => export::begin(format, path, snapshot, exported.clone()),
+                } => export::begin(format, path, *snapshot, &exported),
             }
         }
         let due = drawn.is_none_or(|at| at.elapsed() >= FRAME);

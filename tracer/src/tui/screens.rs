@@ -296,7 +296,6 @@ fn hostile_names_are_shown_not_obeyed() {
             let shown = text(&render(&app, true));
             let harmless = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
             assert!(shown.chars().all(harmless), "{keys:?}: {shown:?}");
-            let mut app = app;
             app.update(Msg::Paste(evil.into()));
             let shown = text(&render(&app, true));
             assert!(shown.chars().all(harmless), "{keys:?}: {shown:?}");

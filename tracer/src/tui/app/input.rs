@@ -101,7 +101,7 @@ impl App {
         }
         self.follow = !self.follow;
         if self.follow {
-            self.to_newest();
+            self.choose_newest();
         }
     }
 
@@ -151,10 +151,8 @@ impl App {
                 let cut = text.trim_end().rfind(' ').map_or(0, |at| at + 1);
                 text.truncate(cut);
             }
-            KeyCode::Char(c) if !control && !c.is_control() => {
-                if text.chars().count() < LONGEST {
-                    text.push(c);
-                }
+            KeyCode::Char(c) if !control && !c.is_control() && text.chars().count() < LONGEST => {
+                text.push(c);
             }
             KeyCode::Backspace => {
                 text.pop();
@@ -205,7 +203,7 @@ impl App {
                 return vec![Effect::Export {
                     format,
                     path: PathBuf::from(name),
-                    snapshot: self.model.snapshot(),
+                    snapshot: Box::new(self.model.snapshot()),
                 }];
             }
         }

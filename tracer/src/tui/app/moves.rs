@@ -269,9 +269,10 @@ impl App {
             }
             Pane::Path => {
                 let rows = self.path_rows(area.width);
-                match rows.get(row).map(|r| r.kind) {
-                    Some(path::Kind::Step(i) | path::Kind::More(i)) => self.step = i,
-                    _ => {}
+                if let Some(path::Kind::Step(i) | path::Kind::More(i)) =
+                    rows.get(row).map(|r| r.kind)
+                {
+                    self.step = i;
                 }
             }
             Pane::Details => {}

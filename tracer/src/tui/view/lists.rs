@@ -14,7 +14,7 @@ use crate::tui::theme::{Ink, Theme};
 use crate::tui::width::{pad, width};
 
 /// Rows of a list that are on the screen, with their places in it.
-fn window<'a, T>(list: &'a [T], offset: usize, area: Rect) -> impl Iterator<Item = (u16, &'a T)> {
+fn window<T>(list: &[T], offset: usize, area: Rect) -> impl Iterator<Item = (u16, &T)> {
     let page = usize::from(area.height).saturating_sub(1);
     let shown = list.iter().skip(offset).take(page);
     shown.enumerate().map(|(i, item)| (i as u16 + 1, item))
