@@ -139,6 +139,12 @@ impl Model {
     pub(crate) fn packet_seen(&mut self, packet: Arc<Packet>) {
         self.touched += 1;
         let id = packet.id;
+        if !self.flows.contains_key(&packet.flow) {
+            return;
+        }
+        if self.packet(id).is_some_and(|p| p.flow != packet.flow) {
+            self.forget(id);
+        }
         let Some(entry) = self.flows.get_mut(&packet.flow) else {
             return;
         };
@@ -159,6 +165,22 @@ impl Model {
             if entry.shown.is_empty() {
                 remove(&mut self.visible, flow);
             }
+        }
+    }
+
+    /// Takes a packet out.
+    fn forget(&mut self, id: u64) {
+        let Some(packet) = self.packets.remove(&id) else {
+            return;
+        };
+        let Some(entry) = self.flows.get_mut(&packet.flow) else {
+            return;
+        };
+        entry.faults -= usize::from(is_fault(&packet));
+        remove(&mut entry.packets, id);
+        remove(&mut entry.shown, id);
+        if entry.shown.is_empty() {
+            remove(&mut self.visible, packet.flow);
         }
     }
 
@@ -335,6 +357,19 @@ mod tests {
         }
         assert!(model.shown_count() > 0);
         assert!(model.shown_count() < model.kept());
+    }
+
+    #[test]
+    fn a_packet_is_in_one_flow_whatever_a_file_says() {
+        let mut model = Model::new(samples::header(), 100);
+        model.flow_seen(samples::flow(1));
+        model.flow_seen(samples::flow(2));
+        model.packet_seen(Arc::new(samples::packet(7, 1, true)));
+        model.packet_seen(Arc::new(samples::packet(7, 2, true)));
+        assert_eq!(model.visible, [2]);
+        assert_eq!(model.flow(1).unwrap().faults, 0);
+        assert_eq!(model.shown(Some(2)), [7]);
+        assert_eq!(model.kept(), 1);
     }
 
     #[test]

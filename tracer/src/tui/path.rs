@@ -112,6 +112,21 @@ pub(crate) fn rows(packet: &Packet, watched: &Watched, columns: usize) -> Vec<Ro
                 stop: here,
             });
         }
+        let told = words::rule(step).map(|rule| format!("  {}", clean(&rule)));
+        let guessed = step.rule.as_ref().is_some_and(|r| r.inferred);
+        let parts = told.map_or_else(Vec::new, |rule| indented(&rule, room));
+        for (n, text) in parts.into_iter().enumerate() {
+            out.push(Row {
+                kind: Kind::More(i),
+                line,
+                inferred: n == 0 && guessed,
+                sign: " ",
+                text,
+                ink: ink(step.kind),
+                since: None,
+                stop: false,
+            });
+        }
     }
     out.extend(end(packet, watched, room));
     out

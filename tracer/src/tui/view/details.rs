@@ -4,8 +4,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{focused, more, pieces, rule};
-use crate::output::text::{address, clean, endpoint};
-use crate::trace::{Field, Role, Step, Tunnel};
+use crate::output::text::{address, clean, endpoint, words};
+use crate::trace::{Field, Role, Rule, Step, Tunnel};
 use crate::tui::app::{App, Pane};
 use crate::tui::theme::{Ink, Theme};
 use crate::tui::top::Line;
@@ -42,7 +42,7 @@ pub(crate) fn lines(app: &App, columns: usize) -> Vec<Line> {
     };
     let before = app.step.checked_sub(1).and_then(|i| packet.steps.get(i));
     let mut out = Vec::new();
-    said(step, columns, &mut out);
+    brief(step, columns, &mut out);
     let half = columns.saturating_sub(NAMES + 4) / 2;
     out.push(vec![
         (pad("", NAMES), Ink::Head),
@@ -77,6 +77,7 @@ pub(crate) fn lines(app: &App, columns: usize) -> Vec<Line> {
             ]);
         }
     }
+    rest(step, columns, &mut out);
     out
 }
 
@@ -92,16 +93,20 @@ fn role_words(role: Role) -> &'static str {
     }
 }
 
-/// What else is known of the step: why it ended, which rule, from what it was
-/// worked out.
-fn said(step: &Step, columns: usize, out: &mut Vec<Line>) {
-    let mut add = |name: &str, text: String, ink| {
+/// Adds a named text, broken into lines.
+fn adding(columns: usize, out: &mut Vec<Line>) -> impl FnMut(&str, String, Ink) {
+    move |name, text, ink| {
         let room = columns.saturating_sub(NAMES + 1);
         for (i, part) in wrap(&clean(&text), room).into_iter().enumerate() {
             let name = pad(if i == 0 { name } else { "" }, NAMES);
             out.push(vec![(name, Ink::Head), (part, ink)]);
         }
-    };
+    }
+}
+
+/// What step it is, why it ended the way, from what it was worked out.
+fn brief(step: &Step, columns: usize, out: &mut Vec<Line>) {
+    let mut add = adding(columns, out);
     let kind = serde_json::to_value(step.kind).ok();
     let kind = kind.as_ref().and_then(|k| k.as_str()).unwrap_or_default();
     let place = format!("{} {}", step.node, step.iface);
@@ -128,11 +133,6 @@ fn said(step: &Step, columns: usize, out: &mut Vec<Line>) {
             Ink::Bad,
         );
     }
-    if let Some(r) = &step.rule {
-        let parts = [&r.table, &r.chain, &r.text, &r.comment, &r.policy];
-        let told: Vec<&str> = parts.iter().filter_map(|p| p.as_deref()).collect();
-        add("rule", told.join("  "), Ink::State);
-    }
     if step.inferred {
         let from = step.from.as_deref().unwrap_or("other steps");
         add(
@@ -142,6 +142,14 @@ fn said(step: &Step, columns: usize, out: &mut Vec<Line>) {
         );
     } else {
         add("observed", "at this hook".to_owned(), Ink::Plain);
+    }
+}
+
+/// What else is known of it: the rule behind it, whole, and what it left behind.
+fn rest(step: &Step, columns: usize, out: &mut Vec<Line>) {
+    let mut add = adding(columns, out);
+    if let Some(r) = &step.rule {
+        behind(r, words::rule(step), &mut add);
     }
     if let Some(r) = &step.rewrite {
         let field = match r.field {
@@ -191,6 +199,36 @@ fn said(step: &Step, columns: usize, out: &mut Vec<Line>) {
             "merged",
             format!("one of {n} packets in one buffer"),
             Ink::Plain,
+        );
+    }
+}
+
+/// The rule behind it, whole; what was worked out is marked.
+fn behind(r: &Rule, words: Option<String>, add: &mut impl FnMut(&str, String, Ink)) {
+    let name = if r.inferred { "~ rule" } else { "rule" };
+    if let Some(words) = words {
+        add(name, words, Ink::State);
+    } else if let Some(policy) = &r.policy {
+        add(name, format!("policy {policy}"), Ink::State);
+    }
+    if let Some(text) = &r.text {
+        let table = r.table.as_deref().unwrap_or_default();
+        add("", format!("{table} {text}"), Ink::State);
+    }
+    // The first is told in the words above.
+    for missed in r.missed.iter().skip(1) {
+        add(
+            "",
+            format!("could have let it pass, but {missed}"),
+            Ink::State,
+        );
+    }
+    if r.inferred {
+        let from = r.from.as_deref().unwrap_or("the node's rules");
+        add(
+            "",
+            format!("the rule is worked out; from: {from}"),
+            Ink::Warn,
         );
     }
 }

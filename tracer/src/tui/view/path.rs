@@ -6,6 +6,7 @@ use ratatui::style::Modifier;
 
 use super::{focused, more, put_at, restyle, rule};
 use crate::output::text::clean;
+use crate::trace::Step;
 use crate::tui::app::{App, Pane};
 use crate::tui::path::{BESIDE, Kind, Row, TIME, outcome};
 use crate::tui::theme::{Ink, Theme};
@@ -20,7 +21,8 @@ pub(super) fn draw(app: &App, theme: Theme, area: Rect, buf: &mut Buffer) {
         return;
     };
     let over = app.phase == crate::tui::app::Phase::Over;
-    let legend = if packet.steps.iter().any(|s| s.inferred) {
+    let guessed = |s: &Step| s.inferred || s.rule.as_ref().is_some_and(|r| r.inferred);
+    let legend = if packet.steps.iter().any(guessed) {
         "   ~ worked out, not observed"
     } else {
         ""
