@@ -78,15 +78,31 @@ impl ColorWhen {
 }
 
 /// The form of the result on standard output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// A timeline for people, packet by packet.
-    #[default]
+    /// A screen to look around in; the default on a terminal.
+    Tui,
+    /// A timeline for people, packet by packet; the default elsewhere.
     Text,
     /// One JSON object at the end.
     Json,
     /// JSON lines as things happen.
     Jsonl,
+}
+
+impl Output {
+    /// The form asked for, else the one that fits where the output goes.
+    pub fn chosen(asked: Option<Self>) -> Result<Self, Failure> {
+        let there = crate::tui::available();
+        match asked {
+            Some(Self::Tui) if !there => Err(Failure::usage(
+                "-o tui needs a terminal on standard input and output (and TERM not dumb); use -o text",
+            )),
+            Some(form) => Ok(form),
+            None if there => Ok(Self::Tui),
+            None => Ok(Self::Text),
+        }
+    }
 }
 
 /// A command that failed: what to print, and the exit code.
@@ -189,6 +205,9 @@ pub fn main() -> ExitCode {
 
 /// A line to standard error; a closed one is no reason to fail.
 pub fn say(line: &str) {
+    if crate::tui::keep(line) {
+        return;
+    }
     crate::progress::clear();
     let _ = writeln!(io::stderr(), "{}", crate::output::text::clean(line));
 }

@@ -106,7 +106,7 @@ pub struct Unfinished {
 }
 
 /// Has this file removed by signals until the answer is dropped. Beyond
-/// [`FILES`] of them it is left lying, under its temporary name.
+/// `FILES` of them it is left lying, under its temporary name.
 pub fn remove(path: &Path) -> Unfinished {
     use std::os::unix::ffi::OsStrExt;
     let caring = care();

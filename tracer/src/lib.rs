@@ -6,7 +6,7 @@
 //! ```text
 //! interrupt < progress, file < netns, netlink, btf, kallsyms, time, event, trace < state < rules
 //!   < inventory < discover, conntrack, target < connect < probe < collect, decode
-//!   < assemble < diagnose < output, recording < pipeline < cli
+//!   < assemble < diagnose < output, recording < tui < pipeline < cli
 //! ```
 #![cfg_attr(
     test,
@@ -40,3 +40,4 @@ pub mod state;
 pub mod target;
 pub mod time;
 pub mod trace;
+pub mod tui;

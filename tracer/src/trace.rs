@@ -413,6 +413,13 @@ pub enum Outcome {
     Pending,
 }
 
+impl Outcome {
+    /// Whether it is known that the packet did not arrive.
+    pub fn is_bad(self) -> bool {
+        matches!(self, Self::Dropped | Self::Rejected | Self::Lost)
+    }
+}
+
 /// One packet as sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Packet {

@@ -150,10 +150,11 @@ fn call(tracer: &Path, recording: &Path) -> Result<()> {
             "--inventory",
         ])
         .arg(&inventory)
-        .args(["--no-kube", "--count", "1", "--duration", "60s", "-w"])
+        .args(["--no-kube", "--count", "1", "--duration", "60s"])
+        .args(["-o", "text", "-w"])
         .arg(recording);
     println!(
-        "   $ tracer follow --pod client --dst {service} --inventory {} --count 1 -w {}\n",
+        "   $ tracer follow --pod client --dst {service} --inventory {} --count 1 -o text -w {}\n",
         inventory.display(),
         shown(recording).display()
     );

@@ -51,6 +51,7 @@ const LABORATORY_PACKAGES: &[&str] = &[
     "ipvsadm",
     "kmod",
     "nftables",
+    "tmux",
 ];
 /// For the virtual machine and its kernels.
 const VM_PACKAGES: &[&str] = &[

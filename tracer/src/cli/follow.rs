@@ -64,9 +64,9 @@ pub struct Args {
     /// Size of the buffer between kernel and tool in KiB, rounded up to a power of two
     #[arg(long, value_name = "KIB", default_value_t = 16384, value_parser = clap::value_parser!(u32).range(4..=1_048_576))]
     ring_buffer: u32,
-    /// Form of the result
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    /// Form of the result [default: tui on a terminal, else text]
+    #[arg(short, long, value_enum)]
+    output: Option<Output>,
     /// When to use colour
     #[arg(long, value_enum, default_value_t)]
     color: ColorWhen,
@@ -105,6 +105,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// Runs `tracer follow`.
 pub fn run(args: &Args) -> Outcome {
+    let output = Output::chosen(args.output)?;
     let inventory = match &args.inventory {
         Some(path) => Some(Arc::new(Inventory::load(path).map_err(Failure::new)?)),
         None => None,
@@ -138,7 +139,7 @@ pub fn run(args: &Args) -> Outcome {
         duration: args.duration,
         record: args.write.clone(),
         exports: args.export.clone(),
-        output: args.output,
+        output,
         color: args.color.on_stdout(),
         quiet: args.quiet,
         verbose: args.verbose,

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use super::{html, json, mermaid, otlp, pcapng, perfetto, text};
+use super::{html, json, jsonl, mermaid, otlp, pcapng, perfetto, text};
 use crate::trace::Trace;
 
 /// Cuts a trace into requests.
@@ -27,11 +27,25 @@ pub struct Format {
 /// All forms.
 pub const FORMATS: &[Format] = &[
     Format {
+        name: "text",
+        about: "the timeline, as show prints it",
+        binary: false,
+        batches: None,
+        write: |out, trace| text::write(out, trace, false),
+    },
+    Format {
         name: "json",
         about: "one object, docs/trace.schema.json",
         binary: false,
         batches: None,
         write: json::write,
+    },
+    Format {
+        name: "jsonl",
+        about: "a recording: a line for each step",
+        binary: false,
+        batches: None,
+        write: jsonl::write,
     },
     Format {
         name: "pcapng",
@@ -67,13 +81,6 @@ pub const FORMATS: &[Format] = &[
         binary: false,
         batches: Some(otlp::batches),
         write: otlp::write,
-    },
-    Format {
-        name: "text",
-        about: "the timeline, as show prints it",
-        binary: false,
-        batches: None,
-        write: |out, trace| text::write(out, trace, false),
     },
 ];
 

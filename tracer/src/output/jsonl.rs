@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::trace::{Closing, Header, Step};
+use crate::trace::{Closing, Header, Step, Trace};
 
 /// Writes one line.
 pub(crate) fn line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
@@ -39,4 +39,15 @@ impl<W: Write> Lines<W> {
         self.out.flush()?;
         Ok(self.out)
     }
+}
+
+/// Writes a whole trace, its steps in order of time.
+pub fn write(out: &mut dyn Write, trace: &Trace) -> io::Result<()> {
+    let mut lines = Lines::start(out, &trace.header)?;
+    let all = trace.packets.iter().flat_map(|p| &p.steps);
+    let mut steps: Vec<Step> = all.cloned().collect();
+    steps.sort_by_key(|s| s.ts);
+    lines.steps(&steps)?;
+    lines.finish(&trace.closing)?;
+    Ok(())
 }

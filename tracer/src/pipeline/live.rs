@@ -154,6 +154,7 @@ impl Live {
         crate::privilege::hold_signals(false);
         let mut poll = tokio::time::interval(POLL);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.sink.open_screen(&self.job, &self.header)?;
         let started = Instant::now();
         let mut shown = Instant::now();
         let mut scanned = Instant::now();
@@ -171,6 +172,7 @@ impl Live {
                 _ = interrupt.recv() => Next::Stop,
                 _ = terminate.recv() => Next::Stop,
                 _ = hangup.recv() => Next::Stop,
+                () = self.sink.quit() => Next::Stop,
                 ready = self.events.readable() => {
                     if let Ok(mut ready) = ready {
                         ready.clear_ready();
@@ -197,6 +199,7 @@ impl Live {
                 self.assembler.tick(now, &mut self.steps);
                 self.forward()?;
                 self.sink.tick(now)?;
+                self.publish();
                 if self.enough() {
                     break;
                 }
@@ -281,6 +284,14 @@ impl Live {
         done as u64 >= count
     }
 
+    /// Hands what changed to the screen, if there is one.
+    fn publish(&mut self) {
+        if self.sink.has_screen() {
+            let losses = self.losses();
+            self.sink.publish(&self.header, losses);
+        }
+    }
+
     fn losses(&self) -> Losses {
         let counted = |c| self.counters.as_ref().map_or(0, |k| k.get(c));
         let assembler = self.assembler.losses();
@@ -299,6 +310,7 @@ impl Live {
     }
 
     fn finish(mut self) -> Outcome {
+        self.sink.finishing();
         let probe = self.job.probe.take().map(|prober| {
             prober.stop();
             prober.report()

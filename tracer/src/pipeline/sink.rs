@@ -1,5 +1,6 @@
 //! Where steps go: the recording, and standard output in the form asked for.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Stdout};
 
 use crate::cli::export::Export;
@@ -9,7 +10,8 @@ use crate::output::{json, jsonl::Lines, text::Text};
 use crate::recording::Writer;
 use crate::state::State;
 use crate::trace::probe::Report;
-use crate::trace::{Fold, Header, Losses, Step, Trace};
+use crate::trace::{Closing, Fold, Header, Losses, Step, Trace};
+use crate::tui;
 
 use super::Job;
 use super::state::Learnt;
@@ -40,6 +42,15 @@ enum Out {
     Text(Box<Text<BufWriter<Stdout>>>),
     Lines(Option<Lines<BufWriter<Stdout>>>),
     Json,
+    Tui(Option<View>),
+}
+
+/// The screen, and what it has not been told yet.
+struct View {
+    screen: tui::Live,
+    /// Packets with new steps, or a new outcome.
+    changed: BTreeSet<u64>,
+    color: bool,
 }
 
 impl Sink {
@@ -56,6 +67,8 @@ impl Sink {
             Output::Text => Out::Text(Box::new(Text::new(stdout(), job.color))),
             Output::Jsonl => Out::Lines(Some(Lines::start(stdout(), header)?)),
             Output::Json => Out::Json,
+            // The screen opens when all is attached: see `open_screen`.
+            Output::Tui => Out::Tui(None),
         };
         let keeps_all = job.output == Output::Json || !job.exports.is_empty();
         let packets = if keeps_all {
@@ -75,6 +88,52 @@ impl Sink {
         })
     }
 
+    /// Takes the terminal, where that is the form asked for.
+    pub(super) fn open_screen(&mut self, job: &Job, header: &Header) -> Result<(), Failure> {
+        if let Out::Tui(view) = &mut self.out {
+            let screen = tui::Live::start(header, job.color)
+                .map_err(|e| Failure::new(format!("cannot start the screen's thread: {e}")))?;
+            *view = Some(View {
+                screen,
+                changed: BTreeSet::new(),
+                color: job.color,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether there is a screen.
+    pub(super) fn has_screen(&self) -> bool {
+        matches!(self.out, Out::Tui(Some(_)))
+    }
+
+    /// Waits until the user of the screen wants the trace to end; for ever
+    /// without a screen.
+    pub(super) async fn quit(&self) {
+        match &self.out {
+            Out::Tui(Some(view)) => view.screen.quit().await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Tells the screen that the trace is being ended.
+    pub(super) fn finishing(&self) {
+        if let Out::Tui(Some(view)) = &self.out {
+            view.screen.finishing();
+        }
+    }
+
+    /// Hands what changed to the screen, if there is one.
+    pub(super) fn publish(&mut self, header: &Header, losses: Losses) {
+        let Out::Tui(Some(view)) = &mut self.out else {
+            return;
+        };
+        view.publish(&self.fold, losses);
+        let fold = &self.fold;
+        view.screen
+            .snapshot(fold.now(), || fold.trace(header.clone(), losses));
+    }
+
     /// Takes a batch of steps.
     pub(super) fn steps(&mut self, steps: &mut Vec<Step>) -> Result<(), Failure> {
         if let Some(namer) = self.learnt.namer() {
@@ -88,7 +147,14 @@ impl Sink {
         {
             lines.steps(steps)?;
         }
+        let mut view = match &mut self.out {
+            Out::Tui(view) => view.as_mut(),
+            _ => None,
+        };
         for step in steps.drain(..) {
+            if let (Some(view), Some(id)) = (&mut view, step.packet) {
+                view.changed.insert(id);
+            }
             self.fold.push(step);
         }
         Ok(())
@@ -121,6 +187,9 @@ impl Sink {
                     text.packet(packet, None)?;
                 }
             }
+        }
+        if let Out::Tui(Some(view)) = &mut self.out {
+            view.changed.extend(self.fold.complete(now));
         }
         Ok(())
     }
@@ -163,6 +232,13 @@ impl Sink {
                 }
             }
             Out::Json => json::write(&mut BufWriter::new(io::stdout()), &trace)?,
+            Out::Tui(view) => {
+                let view = view.take();
+                let exported = self.export(&trace);
+                let code = leave(view, trace);
+                exported?;
+                return code;
+            }
         }
         self.export(&trace)?;
         Ok(crate::diagnose::exit_code(
@@ -191,6 +267,60 @@ impl Sink {
         }
         failed.map_or(Ok(()), Err)
     }
+}
+
+impl View {
+    /// What changed, bounded: those that ended badly first, then the newest.
+    /// The others are told when they change again, or never; the screen says
+    /// how many it has of how many there were.
+    fn publish(&mut self, fold: &Fold, losses: Losses) {
+        let mut update = tui::Update {
+            losses,
+            seen: fold.packet_count(),
+            ..tui::Update::default()
+        };
+        let mut chosen: Vec<u64> = Vec::new();
+        let bad = |id: &u64| fold.packet(*id).is_some_and(|p| p.outcome.is_bad());
+        let all = self.changed.iter().rev().copied();
+        if self.changed.len() > tui::UPDATE_PACKETS {
+            chosen.extend(all.clone().filter(bad).take(tui::UPDATE_PACKETS));
+        }
+        let room = tui::UPDATE_PACKETS - chosen.len();
+        chosen.extend(all.take(room));
+        for id in chosen {
+            let Some(packet) = fold.packet(id) else {
+                continue;
+            };
+            if let Some(flow) = fold.flow(packet.flow) {
+                update.flows.insert(flow.id, flow);
+            }
+            update.packets.insert(id, packet.clone());
+        }
+        self.changed.clear();
+        self.screen.publish(update);
+    }
+}
+
+/// Shows the end, gives the terminal back, and leaves the verdict behind on it.
+fn leave(view: Option<View>, trace: Trace) -> Result<u8, Failure> {
+    let Some(mut view) = view else { return Ok(0) };
+    let closing = Closing {
+        verdict: trace.closing.verdict.clone(),
+        findings: trace.closing.findings.clone(),
+        losses: trace.closing.losses,
+        state: None,
+        probe: None,
+    };
+    let tool = trace.header.tool.clone();
+    let code = crate::diagnose::exit_code(&closing.verdict, &closing.findings);
+    let left = view.screen.end(trace);
+    for line in tui::kept() {
+        crate::cli::say(&line);
+    }
+    if !matches!(left, Ok(tui::Left::Gone)) {
+        Text::new(BufWriter::new(io::stdout()), view.color).closing(&closing, &tool)?;
+    }
+    left.map(|_| code).map_err(Failure::new)
 }
 
 fn recording(e: &io::Error) -> Failure {

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::{Result, bail};
 
 use super::{
-    build::{Built, LAB_BIN, RECORDINGS_DIR, TRACER_BIN},
+    build::{Built, LAB_BIN, Program, RECORDINGS_DIR, TRACER_BIN},
     libtest::Counts,
 };
 use crate::{
@@ -23,6 +23,15 @@ const DATA: &[&str] = &["cases", "data", "testdata"];
 
 /// Where the guest's tests leave their recordings: the folder that comes back.
 const RECORDINGS: &str = "/results";
+
+/// Programs of tests that run on this machine's kernel alone: the guest has no tmux.
+const NATIVE_ONLY: &[&str] = &["tui"];
+
+/// The programs of tests that the guest runs.
+fn tests(built: &Built) -> impl Iterator<Item = &Program> {
+    let all = built.tests.iter();
+    all.filter(|test| !NATIVE_ONLY.contains(&test.name.as_str()))
+}
 
 /// What to run on one kernel.
 struct Plan {
@@ -65,7 +74,7 @@ pub(crate) fn run(kernel: Kernel, built: &Built, filters: &[String]) -> Result<C
     for program in &built.laboratory {
         files.push((program.path.clone(), program.path.clone()));
     }
-    for test in &built.tests {
+    for test in tests(built) {
         files.push((test.path.clone(), guest(&test.file_name())));
     }
     for data in DATA
@@ -127,7 +136,7 @@ fn script(kernel: Kernel, built: &Built, filters: &[&str], ignored_too: bool) ->
         .collect();
     let filters = filters.join(" ");
     let ignored = if ignored_too { "--include-ignored" } else { "" };
-    for test in &built.tests {
+    for test in tests(built) {
         let program = vm::shell_quote(&format!("{GUEST_DIR}/{}", test.file_name()));
         let line = format!("{program} --test-threads=1 {ignored} {filters} || failed=1\n");
         script.push_str(&line);

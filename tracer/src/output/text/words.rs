@@ -60,7 +60,7 @@ fn logged(s: &Step) -> String {
 
 /// The rule behind a step: whose chains, who asked for it, why nothing else
 /// let it pass.
-pub(super) fn rule(s: &Step) -> Option<String> {
+pub(crate) fn rule(s: &Step) -> Option<String> {
     let r = s.rule.as_deref().filter(|_| s.kind != StepKind::Policy)?;
     let kind = s.kind;
     let mut text = String::from("by ");
