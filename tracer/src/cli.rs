@@ -5,6 +5,8 @@ pub mod diagnose;
 pub mod doctor;
 pub mod explain;
 pub mod follow;
+mod load;
+pub mod merge;
 pub mod pages;
 pub mod probe;
 pub mod show;
@@ -33,6 +35,8 @@ enum Command {
     Probe(Box<probe::Args>),
     /// Show a recorded trace
     Show(show::Args),
+    /// Put recordings of several nodes into one timeline
+    Merge(merge::Args),
     /// Tell the findings of a recorded trace
     Diagnose(diagnose::Args),
     /// Tell what a finding means and what to check next
@@ -119,6 +123,15 @@ impl Failure {
     }
 }
 
+impl From<crate::file::WriteError> for Failure {
+    fn from(e: crate::file::WriteError) -> Self {
+        if e.is_broken_pipe() {
+            return io::Error::from(io::ErrorKind::BrokenPipe).into();
+        }
+        Self::new(e)
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Self {
         if e.kind() == io::ErrorKind::BrokenPipe {
@@ -150,6 +163,7 @@ pub fn main() -> ExitCode {
         Command::Follow(args) => follow::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -170,5 +184,6 @@ pub fn main() -> ExitCode {
 
 /// A line to standard error; a closed one is no reason to fail.
 pub fn say(line: &str) {
+    crate::progress::clear();
     let _ = writeln!(io::stderr(), "{}", crate::output::text::clean(line));
 }

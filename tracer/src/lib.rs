@@ -4,9 +4,9 @@
 //! to its left:
 //!
 //! ```text
-//! netns, netlink, btf, kallsyms, time, event, trace < state < rules
+//! interrupt < progress, file < netns, netlink, btf, kallsyms, time, event, trace < state < rules
 //!   < inventory < discover, conntrack, target < connect < probe < collect, decode
-//!   < assemble < diagnose < output, recording < pipeline < cli
+//!   < assemble < diagnose < output, recording, merge < pipeline < cli
 //! ```
 #![cfg_attr(
     test,
@@ -23,14 +23,18 @@ pub mod decode;
 pub mod diagnose;
 pub mod discover;
 pub mod event;
+pub mod file;
+pub mod interrupt;
 pub mod inventory;
 pub mod kallsyms;
+pub mod merge;
 pub mod netlink;
 pub mod netns;
 pub mod output;
 pub mod pipeline;
 pub mod privilege;
 pub mod probe;
+pub mod progress;
 pub mod recording;
 pub mod rules;
 pub mod state;

@@ -175,6 +175,7 @@ pub fn run(args: &Args) -> Outcome {
         count: None,
         duration: None,
         record: args.write.clone(),
+        rotation: None,
         output: match args.output {
             Output::Text => super::Output::Text,
             Output::Json => super::Output::Json,

@@ -1,11 +1,12 @@
 //! Where steps go: the recording, and standard output in the form asked for.
 
 use std::io::{self, BufWriter, Stdout};
+use std::path::Path;
 
 use crate::cli::{Failure, Output};
 use crate::diagnose::naming::Namer;
 use crate::output::{json, jsonl::Lines, text::Text};
-use crate::recording::Writer;
+use crate::recording::{Rotation, Writer};
 use crate::state::State;
 use crate::trace::probe::Report;
 use crate::trace::{Fold, Header, Losses, Step};
@@ -43,7 +44,7 @@ impl Sink {
     pub(super) fn new(job: &Job, header: &Header, learnt: Learnt) -> Result<Self, Failure> {
         let record =
             match &job.record {
-                Some(path) => Some(Writer::create(path, header).map_err(|e| {
+                Some(path) => Some(create(path, header, job.rotation).map_err(|e| {
                     Failure::new(format!("cannot record to {}: {e}", path.display()))
                 })?),
                 None => None,
@@ -81,7 +82,7 @@ impl Sink {
         if let Out::Lines(Some(lines)) = &mut self.out
             && !steps.is_empty()
         {
-            lines.steps(steps)?;
+            lines.steps(&*steps)?;
         }
         for step in steps.drain(..) {
             self.fold.push(step);
@@ -116,8 +117,16 @@ impl Sink {
                     text.packet(packet, None)?;
                 }
             }
+            text.flush()?;
         }
         Ok(())
+    }
+
+    /// Tells what was lost so far.
+    pub(super) fn lost(&mut self, losses: Losses) {
+        if let Some(record) = &mut self.record {
+            record.lost(losses);
+        }
     }
 
     /// Packets that were forgotten although the output needed them.
@@ -151,7 +160,7 @@ impl Sink {
             record.finish(&trace.closing).map_err(|e| recording(&e))?;
         }
         match &mut self.out {
-            Out::Text(text) => text.closing(&trace.closing, &trace.header.tool)?,
+            Out::Text(text) => text.closing(&trace.closing, &trace.header)?,
             Out::Lines(lines) => {
                 if let Some(lines) = lines.take() {
                     lines.finish(&trace.closing)?;
@@ -163,6 +172,13 @@ impl Sink {
             &trace.closing.verdict,
             &trace.closing.findings,
         ))
+    }
+}
+
+fn create(path: &Path, header: &Header, rotation: Option<Rotation>) -> io::Result<Writer> {
+    match rotation {
+        Some(rotation) => Writer::rotating(path, header, rotation),
+        None => Writer::create(path, header),
     }
 }
 
