@@ -7,16 +7,17 @@ use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::BufWriter;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracer::assemble::{Assembler, Limits, synthetic};
 use tracer::decode::{Decoder, Place};
 use tracer::event::{Event, Namer};
 use tracer::kallsyms::Kallsyms;
 use tracer::output::text::Text;
-use tracer::recording::Writer;
-use tracer::trace::{Closing, Endpoint, Fold, Header, Losses, Role, Step, Tool, Verdict};
+use tracer::recording::{self, Writer};
+use tracer::trace::{Closing, Endpoint, Fold, Header, Role, Step, Tool};
 use tracer_common::event as raw;
 use tracer_common::tuple::{Tuple, mapped, proto};
 
@@ -69,6 +70,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .skip(1)
         .find_map(|word| word.parse().ok())
         .unwrap_or(EVENTS);
+    if std::env::args().any(|word| word == "open") {
+        return open(events);
+    }
     memory(events)?;
     report("decode", events, || Ok(decode(events)))?;
     report("assemble", events, || {
@@ -89,7 +93,51 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::remove_file(&recording)?;
     result?;
     println!("recording                {:>7} MB", size / 1_000_000);
+    open(events)
+}
+
+/// Prints how long it takes to open a recording of as many steps, as `show` does, and the memory for it.
+fn open(steps: u64) -> Result<(), Box<dyn Error>> {
+    for kind in ["jsonl", "jsonl.zst"] {
+        let name = format!("tracer-bench-{}.{kind}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let written = write_steps(&path, steps);
+        let size = fs::metadata(&path).map_or(0, |found| found.len());
+        // The kernel counts the peak anew from here.
+        let _ = fs::write("/proc/self/clear_refs", "5");
+        let (since, cpu) = (Instant::now(), cpu_time());
+        let opened = recording::read(&path).map(|(trace, _)| trace.packets.len());
+        let (wall, cpu) = (since.elapsed(), cpu_time().saturating_sub(cpu));
+        fs::remove_file(&path)?;
+        written?;
+        println!(
+            "open {kind:<9} {steps} steps, {} packets, {} MB: {:.2} s ({:.2} s of CPU time), peak {:.0} MiB",
+            opened?,
+            size / 1_000_000,
+            wall.as_secs_f64(),
+            cpu.as_secs_f64(),
+            peak_kib() as f64 / 1024.0
+        );
+    }
     Ok(())
+}
+
+/// Records so many steps of synthetic connections.
+fn write_steps(path: &Path, wanted: u64) -> Result<(), Box<dyn Error>> {
+    let mut writer = Writer::create(path, &header())?;
+    let mut assembler = Assembler::new(Limits::default(), Arc::new(Nameless));
+    let (mut steps, mut left) = (Vec::new(), wanted as usize);
+    for event in synthetic::events(u64::MAX / PER_CONNECTION) {
+        assembler.push(event, &mut steps);
+        steps.truncate(left);
+        left -= steps.len();
+        writer.steps(&steps)?;
+        steps.clear();
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(writer.finish(&Closing::default())?)
 }
 
 /// Prints the most memory that was in use after so many events. It grows until the bounds on flows and packets are
@@ -172,13 +220,7 @@ fn run(
     }
     if let Then::Record(writer) = then {
         let since = cpu_time();
-        writer.finish(&Closing {
-            verdict: Verdict::default(),
-            findings: Vec::new(),
-            losses: Losses::default(),
-            state: None,
-            probe: None,
-        })?;
+        writer.finish(&Closing::default())?;
         spent += cpu_time().saturating_sub(since);
     }
     black_box(fold.packet_count());
@@ -268,6 +310,6 @@ fn header() -> Header {
         schema: tracer::trace::SCHEMA.into(),
         tool: Tool::default(),
         request: serde_json::Value::Null,
-        nodes: Vec::new(),
+        ..Header::default()
     }
 }

@@ -6,6 +6,8 @@ pub mod doctor;
 pub mod explain;
 pub mod export;
 pub mod follow;
+mod load;
+pub mod merge;
 pub mod pages;
 pub mod probe;
 pub mod show;
@@ -34,6 +36,8 @@ enum Command {
     Probe(Box<probe::Args>),
     /// Show a recorded trace
     Show(show::Args),
+    /// Put recordings of several nodes into one timeline
+    Merge(merge::Args),
     /// Tell the findings of a recorded trace
     Diagnose(diagnose::Args),
     /// Write a recorded trace in another form: for Wireshark, a browser, a tracing backend
@@ -184,6 +188,7 @@ pub fn main() -> ExitCode {
         Command::Follow(args) => follow::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Diagnose(args) => diagnose::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -6,7 +6,7 @@
 //! ```text
 //! interrupt < progress, file < netns, netlink, btf, kallsyms, time, event, trace < state < rules
 //!   < inventory < discover, conntrack, target < connect < probe < collect, decode
-//!   < assemble < diagnose < output, recording < tui < pipeline < cli
+//!   < assemble < diagnose < output, recording, merge < tui < pipeline < cli
 //! ```
 #![cfg_attr(
     test,
@@ -27,6 +27,7 @@ pub mod file;
 pub mod interrupt;
 pub mod inventory;
 pub mod kallsyms;
+pub mod merge;
 pub mod netlink;
 pub mod netns;
 pub mod output;

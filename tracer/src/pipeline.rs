@@ -3,6 +3,7 @@
 
 mod existing;
 mod live;
+mod lost;
 mod sink;
 mod state;
 mod watcher;
@@ -21,9 +22,10 @@ use crate::discover::{self, Discovery, Names, Override};
 use crate::inventory::Inventory;
 use crate::kallsyms::Kallsyms;
 use crate::probe::{Options, Probes, load};
+use crate::recording::Rotation;
 use crate::target::Request;
 use crate::time;
-use crate::trace::{Header, Tool};
+use crate::trace::{Header, Run, Tool};
 
 /// A live trace, as asked for.
 #[allow(
@@ -53,6 +55,8 @@ pub struct Job {
     pub record: Option<PathBuf>,
     /// What else to write when the run ends.
     pub exports: Vec<Export>,
+    /// Into several files of a bounded size.
+    pub rotation: Option<Rotation>,
     /// Form of the result.
     pub output: Output,
     /// Colour on standard output.
@@ -200,6 +204,12 @@ fn header(job: &Job, probes: &Probes, watcher: &watcher::Watcher, degraded: Vec<
         },
         request: job.request.summary.clone(),
         nodes: watcher.nodes(),
+        run: Some(Run {
+            boot: time::boot_id().into(),
+            began: time::epoch_now_ns(),
+            part: None,
+        }),
+        merged: None,
     }
 }
 

@@ -24,6 +24,7 @@ pub struct Progress {
     shown: Option<Instant>,
     caring: Option<Caring>,
     on: bool,
+    done: u64,
 }
 
 impl Progress {
@@ -38,12 +39,14 @@ impl Progress {
             shown: None,
             caring: None,
             on: !quiet && io::stderr().is_terminal() && !dumb(),
+            done: 0,
         }
     }
 
     /// Tells that so much is done. Cheap, but not free: once in a thousand
     /// items is often enough.
     pub fn at(&mut self, done: u64) {
+        self.done = done;
         if !self.on || !due(self.begun.elapsed(), self.shown.map(|t| t.elapsed())) {
             return;
         }
@@ -54,6 +57,19 @@ impl Progress {
         let mut err = io::stderr().lock();
         let _ = err.write_all(format!("{CLEAR}{text}").as_bytes());
         let _ = err.flush();
+    }
+
+    /// What was told last, and of how much, where that is known.
+    pub fn told(&self) -> (u64, Option<u64>) {
+        (self.done, self.total)
+    }
+
+    /// Shows nothing from now on: the result is being printed.
+    pub fn hush(&mut self) {
+        if self.on {
+            clear();
+        }
+        self.on = false;
     }
 }
 

@@ -1,9 +1,18 @@
 //! Recordings: a header line, one line per step, a closing line; compressed
 //! when the name ends in `.zst`.
+//!
+//! Reading goes over three stages, each on threads of its own: `input` reads
+//! and decompresses, `lines` makes steps of lines, the caller folds them.
 
-pub use read::{Notice, ReadError, Reader, read};
-pub use write::Writer;
+pub use load::{Loaded, load, read};
+pub use read::{Notice, ReadError, Reader};
+pub use write::{Rotation, Writer};
 
+mod fast;
+mod first;
+mod input;
+mod lines;
+mod load;
 mod read;
 mod write;
 

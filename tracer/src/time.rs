@@ -37,6 +37,18 @@ pub fn boot_now_ns() -> u64 {
     u64::try_from(read(libc::CLOCK_BOOTTIME)).unwrap_or(0)
 }
 
+/// Nanoseconds since the Unix epoch.
+pub fn epoch_now_ns() -> u64 {
+    u64::try_from(read(libc::CLOCK_REALTIME)).unwrap_or(0)
+}
+
+/// What tells this boot of this kernel from all others; empty where it cannot
+/// be read.
+pub fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    text.map_or_else(|_| String::new(), |t| t.trim().to_owned())
+}
+
 /// What `uname -r` prints.
 pub fn kernel_release() -> String {
     // SAFETY: utsname is plain bytes; all zero is a valid value.

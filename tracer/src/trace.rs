@@ -9,11 +9,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use fold::Fold;
+pub(crate) use intern::{intern, known as word};
+pub use run::{Clock, Merged, Run, Source};
 
 mod connection;
 pub mod fold;
+mod intern;
 pub mod outcome;
 pub mod probe;
+pub mod run;
 pub mod summary;
 
 /// Name and version of the public form.
@@ -40,7 +44,11 @@ pub struct Endpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// `pod/NS/NAME`, `svc/NS/NAME`, `node/NAME`, absent where unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "intern::maybe"
+    )]
     pub name: Option<Arc<str>>,
 }
 
@@ -108,6 +116,7 @@ pub enum StepKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tcp {
     /// As tcpdump writes them: `S`, `S.`, `.`, `P.`, `F.`, `R`, ...
+    #[serde(deserialize_with = "intern::word")]
     pub flags: Cow<'static, str>,
     /// Sequence number.
     pub seq: u32,
@@ -147,6 +156,7 @@ pub struct Icmp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tunnel {
     /// `vxlan` or `ipip`.
+    #[serde(deserialize_with = "intern::word")]
     pub kind: Cow<'static, str>,
     /// VXLAN network identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,19 +200,39 @@ pub struct Rewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rule {
     /// Table.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "intern::maybe"
+    )]
     pub table: Option<Arc<str>>,
     /// Chain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "intern::maybe"
+    )]
     pub chain: Option<Arc<str>>,
     /// The rule as it is written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "intern::maybe"
+    )]
     pub text: Option<Arc<str>>,
     /// Its comment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "intern::maybe"
+    )]
     pub comment: Option<Arc<str>>,
     /// The policy behind it, `NAMESPACE/NAME`, or as its engine logged it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "intern::maybe"
+    )]
     pub policy: Option<Arc<str>>,
     /// The chains that led to the rule, from the hook's own to the rule's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -243,9 +273,14 @@ pub struct MarkedBy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drop {
     /// `SKB_DROP_REASON_*` without the prefix; absent on kernels without.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "intern::maybe"
+    )]
     pub reason: Option<Arc<str>>,
     /// Kernel function that freed it.
+    #[serde(deserialize_with = "intern::shared")]
     pub function: Arc<str>,
     /// Netfilter hook it was dropped in: PREROUTING, INPUT, FORWARD, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,6 +313,7 @@ pub struct CtTuple {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Route {
     /// Output interface.
+    #[serde(deserialize_with = "intern::shared")]
     pub dev: Arc<str>,
     /// Gateway, absent where the destination is on the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -294,11 +330,17 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hook {
     /// PREROUTING, INPUT, FORWARD, OUTPUT, POSTROUTING.
+    #[serde(deserialize_with = "intern::word")]
     pub hook: Cow<'static, str>,
     /// Table, absent for the hook as a whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "intern::maybe"
+    )]
     pub table: Option<Arc<str>>,
     /// ACCEPT, DROP, STOLEN, ...
+    #[serde(deserialize_with = "intern::word")]
     pub verdict: Cow<'static, str>,
     /// Packet mark at return.
     pub mark: u32,
@@ -319,10 +361,18 @@ pub struct Step {
     /// Nanoseconds since the Unix epoch.
     pub ts: u64,
     /// Node name, absent where unknown.
-    #[serde(default = "empty", skip_serializing_if = "is_empty")]
+    #[serde(
+        default = "empty",
+        skip_serializing_if = "is_empty",
+        deserialize_with = "intern::shared"
+    )]
     pub node: Arc<str>,
     /// Interface name, absent where there is none.
-    #[serde(default = "empty", skip_serializing_if = "is_empty")]
+    #[serde(
+        default = "empty",
+        skip_serializing_if = "is_empty",
+        deserialize_with = "intern::shared"
+    )]
     pub iface: Arc<str>,
     /// What the interface is to its node, absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -337,6 +387,7 @@ pub struct Step {
     /// Destination at this step.
     pub dst: Endpoint,
     /// tcp, udp, icmp, icmpv6, sctp, or the protocol's number.
+    #[serde(deserialize_with = "intern::word")]
     pub proto: Cow<'static, str>,
     /// `skb->len` in bytes; at interfaces with the link-layer header.
     pub len: u32,
@@ -384,7 +435,7 @@ pub struct Step {
 }
 
 fn empty() -> Arc<str> {
-    Arc::from("")
+    intern::intern("")
 }
 
 /// Direction of a packet in its flow.
@@ -530,7 +581,23 @@ pub struct Losses {
 impl Losses {
     /// Whether anything was lost.
     pub fn any(&self) -> bool {
-        self.ring_buffer + self.user_space + self.other > 0
+        self.total() > 0
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let sum = self.ring_buffer.saturating_add(self.user_space);
+        sum.saturating_add(self.other)
+    }
+
+    /// What came after `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            ring_buffer: self.ring_buffer.saturating_sub(before.ring_buffer),
+            user_space: self.user_space.saturating_sub(before.user_space),
+            other: self.other.saturating_sub(before.other),
+        }
     }
 }
 
@@ -572,7 +639,7 @@ pub struct Node {
 }
 
 /// First line of a recording.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Header {
     /// [`SCHEMA`].
     pub schema: Cow<'static, str>,
@@ -582,10 +649,17 @@ pub struct Header {
     pub request: serde_json::Value,
     /// Where it looked.
     pub nodes: Vec<Node>,
+    /// Which run it is of; absent in a merged trace and in what the
+    /// first versions wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
+    /// What it was merged from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Box<Merged>>,
 }
 
 /// Last line of a recording.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Closing {
     /// The answer.
     pub verdict: Verdict,

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::trace::{Closing, Header, Tool, Trace};
+use crate::trace::{Closing, Header, Trace};
 
 pub use feed::{UPDATE_PACKETS, Update};
 pub use notes::keep;
@@ -62,7 +62,7 @@ pub struct Seen {
     /// How it was left.
     pub left: Left,
     /// The end of the trace, if it was reached.
-    pub closing: Option<(Arc<Closing>, Tool)>,
+    pub closing: Option<(Arc<Closing>, Header)>,
 }
 
 type Screen = JoinHandle<Result<Seen, String>>;
@@ -87,8 +87,8 @@ fn screen(mut app: App, color: bool, feed: &Arc<Feed>) -> Result<Seen, String> {
     };
     let over = app.phase == Phase::Over;
     let closing = over.then(|| {
-        let tool = app.model.header.tool.clone();
-        (Arc::clone(&app.model.closing), tool)
+        let header = app.model.header.clone();
+        (Arc::clone(&app.model.closing), header)
     });
     Ok(Seen { left, closing })
 }
@@ -222,9 +222,7 @@ where
     let feed = Arc::new(Feed::default());
     let header = Header {
         schema: crate::trace::SCHEMA.into(),
-        tool: crate::trace::Tool::default(),
-        request: serde_json::Value::Null,
-        nodes: Vec::new(),
+        ..Header::default()
     };
     let app = App::loading(Model::new(header, usize::MAX));
     notes::begin();

@@ -139,7 +139,9 @@ fn user_space(plan: &Plan, pipeline: &Path) -> Result<()> {
         plan.events
     );
     run_command(Command::new(pipeline).arg(plan.events.to_string()))?;
-    println!("aim: two million events/s, and no growth of memory with the length of the run");
+    println!(
+        "aim: two million events/s, no growth of memory with the length of the run, and a recording of a million steps opened in 2 s"
+    );
     Ok(())
 }
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{ColorWhen, Failure, Outcome, say};
+use super::{ColorWhen, Outcome, load};
+use crate::diagnose;
 use crate::output::text::Text;
-use crate::{diagnose, recording};
 
 /// The form of the findings on standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -38,21 +38,16 @@ pub struct Args {
 /// Runs `tracer diagnose`: judges anew what was recorded, by this version's
 /// rules. The exit code is the verdict's.
 pub fn run(args: &Args) -> Outcome {
-    let (mut trace, notices) = recording::read(&args.file)
-        .map_err(|e| Failure::new(format!("cannot diagnose {}: {e}", args.file.display())))?;
-    if !args.quiet {
-        for notice in &notices {
-            say(&format!("warning: {}: {notice}", args.file.display()));
-        }
-    }
+    let mut trace = load::trace(&args.file, "diagnose", args.quiet)?;
     let (verdict, findings) = diagnose::diagnose(&trace);
     let code = diagnose::exit_code(&verdict, &findings);
     trace.closing.verdict = verdict;
     trace.closing.findings = findings;
     let mut out = BufWriter::new(io::stdout().lock());
     match args.output {
-        Form::Text => Text::new(&mut out, args.color.on_stdout())
-            .closing(&trace.closing, &trace.header.tool)?,
+        Form::Text => {
+            Text::new(&mut out, args.color.on_stdout()).closing(&trace.closing, &trace.header)?;
+        }
         Form::Json => {
             let closing = &trace.closing;
             let object = json!({

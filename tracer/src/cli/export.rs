@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use super::{Failure, Outcome, say};
+use super::{Failure, Outcome, load, say};
 use crate::file::{self, Draft};
 use crate::output::format::{self, FORMATS, Format};
 use crate::progress::Progress;
 use crate::trace::Trace;
-use crate::{diagnose, recording};
 
 mod post;
 
@@ -166,19 +165,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let export = Export { format, out };
     export.check()?;
-    let (mut trace, notices) = recording::read(&args.file)
-        .map_err(|e| Failure::new(format!("cannot export {}: {e}", args.file.display())))?;
-    if !args.quiet {
-        for notice in &notices {
-            say(&format!("warning: {}: {notice}", args.file.display()));
-        }
-    }
-    if trace.closing.verdict.code.is_empty() {
-        // Cut short before its verdict: judged anew by what was read.
-        let (verdict, findings) = diagnose::diagnose(&trace);
-        trace.closing.verdict = verdict;
-        trace.closing.findings = findings;
-    }
+    let trace = load::trace(&args.file, "export", args.quiet)?;
     if let Some(note) = export.write(&trace, args.quiet)?.filter(|_| !args.quiet) {
         say(&note);
     }

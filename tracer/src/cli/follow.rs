@@ -8,6 +8,7 @@ use super::{ColorWhen, Failure, Outcome, Output, export, say};
 use crate::discover::{self, Override};
 use crate::inventory::Inventory;
 use crate::pipeline::{self, Job};
+use crate::recording::Rotation;
 use crate::target::{self, Asked};
 
 /// Arguments of `tracer follow`.
@@ -55,6 +56,13 @@ pub struct Args {
     /// When the run ends, write the trace in another form, too (repeatable; see `tracer export`)
     #[arg(long, value_name = "FORMAT=OUT", value_parser = export::parse_export)]
     export: Vec<export::Export>,
+    /// Go on in a next file when one has this size: 100M, 2G, 500K. FILE.jsonl.zst becomes
+    /// FILE.0001.jsonl.zst, FILE.0002.jsonl.zst and so on, each readable by itself
+    #[arg(long, value_name = "SIZE", requires = "write", value_parser = parse_size)]
+    rotate_size: Option<u64>,
+    /// Keep this many of them, and delete the oldest
+    #[arg(long, value_name = "N", requires = "rotate_size", value_parser = clap::value_parser!(u32).range(1..))]
+    rotate_count: Option<u32>,
     /// Attach the costly hooks, too: netfilter verdicts, routes, sockets
     #[arg(long)]
     deep: bool,
@@ -77,6 +85,9 @@ pub struct Args {
     #[arg(short, long)]
     verbose: bool,
 }
+
+/// Smallest file that is worth a header, in bytes.
+const SMALLEST: u64 = 64 << 10;
 
 const EXAMPLES: &str = "Examples:
   tracer follow --pod client --dst 10.98.235.247:80 --inventory cluster.json
@@ -101,6 +112,22 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
         unit => return Err(format!("unknown unit {unit:?}; write 30s, 500ms or 2m")),
     };
     Duration::try_from_secs_f64(number * unit).map_err(|e| e.to_string())
+}
+
+/// `100M`, `2G`, `500K`, or a number of bytes; powers of 1024.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match &text[digits.len()..] {
+        "" | "B" => 1,
+        "K" | "k" | "KB" | "KiB" => 1 << 10,
+        "M" | "m" | "MB" | "MiB" => 1 << 20,
+        "G" | "g" | "GB" | "GiB" => 1 << 30,
+        unit => return Err(format!("unknown unit {unit:?}; write 500K, 100M or 2G")),
+    };
+    let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    size.filter(|n| *n >= SMALLEST).ok_or_else(|| {
+        format!("{text:?} is no size of {SMALLEST} bytes or more; write 500K, 100M or 2G")
+    })
 }
 
 /// Runs `tracer follow`.
@@ -140,6 +167,10 @@ pub fn run(args: &Args) -> Outcome {
         record: args.write.clone(),
         exports: args.export.clone(),
         output,
+        rotation: args.rotate_size.map(|size| Rotation {
+            size,
+            count: args.rotate_count,
+        }),
         color: args.color.on_stdout(),
         quiet: args.quiet,
         verbose: args.verbose,
@@ -150,6 +181,16 @@ pub fn run(args: &Args) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("100M"), Ok(100 << 20));
+        assert_eq!(parse_size("65536"), Ok(65536));
+        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
+        for bad in ["", "0", "M", "1K", "-5M", "5X", "99999999999G", "1.5G"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn durations() {

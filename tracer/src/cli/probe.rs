@@ -179,6 +179,7 @@ pub fn run(args: &Args) -> Outcome {
         duration: None,
         record: args.write.clone(),
         exports: args.export.clone(),
+        rotation: None,
         output: match args.output {
             Output::Text => super::Output::Text,
             Output::Json => super::Output::Json,

@@ -1,14 +1,11 @@
 //! `tracer show`.
 
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
 
-use super::{ColorWhen, Failure, Outcome, Output, say};
-use crate::output::{json, jsonl, text};
-use crate::recording::{ReadError, Reader};
+use super::{ColorWhen, Failure, Outcome, Output, load, say};
+use crate::output::text::Text;
+use crate::output::{json, jsonl};
 use crate::trace::{Fold, Trace};
 use crate::{diagnose, recording, tui};
 
@@ -28,28 +25,22 @@ pub struct Args {
     quiet: bool,
 }
 
+/// Packets from which on text is printed while the file is still being read.
+const LONG: u64 = 5_000;
+
 /// Runs `tracer show`. The exit code is the verdict's, as `follow` gave it.
 pub fn run(args: &Args) -> Outcome {
     let output = Output::chosen(args.output)?;
     if output == Output::Tui {
         return look(args);
     }
-    let (mut trace, notices) = recording::read(&args.file)
-        .map_err(|e| Failure::new(format!("cannot show {}: {e}", args.file.display())))?;
-    if !args.quiet {
-        for notice in &notices {
-            say(&format!("warning: {}: {notice}", args.file.display()));
-        }
-    }
-    if trace.closing.verdict.code.is_empty() {
-        // Cut short before its verdict: judged anew by what was read.
-        let (verdict, findings) = diagnose::diagnose(&trace);
-        trace.closing.verdict = verdict;
-        trace.closing.findings = findings;
-    }
     let mut out = BufWriter::new(io::stdout().lock());
+    let trace = match output {
+        Output::Text => show_text(args, &mut out)?,
+        _ => load::trace(&args.file, "show", args.quiet)?,
+    };
     match output {
-        Output::Text | Output::Tui => text::write(&mut out, &trace, args.color.on_stdout())?,
+        Output::Text | Output::Tui => {}
         Output::Json => json::write(&mut out, &trace)?,
         Output::Jsonl => jsonl::write(&mut out, &trace)?,
     }
@@ -60,16 +51,21 @@ pub fn run(args: &Args) -> Outcome {
     ))
 }
 
-/// Steps between two looks at how far reading is.
-const STRIDE: u64 = 1024;
-
 /// The trace on the screen; its verdict stays behind on the terminal.
 fn look(args: &Args) -> Outcome {
     let file = args.file.clone();
     let color = args.color.on_stdout();
     let seen = tui::show(color, move |progress| {
+        let loaded = recording::load(&file, true, |_, read| {
+            let (done, total) = read.told();
+            progress.at(done, total.unwrap_or(done));
+            Ok::<_, recording::ReadError>(())
+        });
         let name = file.display();
-        load(&file, progress).map_err(|e| format!("cannot show {name}: {e}"))
+        let loaded = loaded.map_err(|e| format!("cannot show {name}: {e}"))?;
+        let notices = loaded.notices.iter().map(|n| load::notice(&file, n));
+        let notices = notices.collect();
+        Ok((load::judged(loaded), notices))
     });
     for line in tui::kept() {
         say(&line);
@@ -78,53 +74,46 @@ fn look(args: &Args) -> Outcome {
     if let tui::Left::Failed(why) = seen.left {
         return Err(Failure::new(why));
     }
-    let Some((closing, tool)) = seen.closing else {
+    let Some((closing, header)) = seen.closing else {
         let file = args.file.display();
         return Err(Failure::new(format!("{file} was not read to its end")));
     };
     if seen.left != tui::Left::Gone {
-        text::Text::new(io::stdout().lock(), color).closing(&closing, &tool)?;
+        Text::new(io::stdout().lock(), color).closing(&closing, &header)?;
     }
     Ok(diagnose::exit_code(&closing.verdict, &closing.findings))
 }
 
-/// A recording with its verdict, and what is worth telling of it.
-fn load(path: &Path, progress: &tui::Progress) -> Result<(Trace, Vec<String>), ReadError> {
-    let file = File::open(path)?;
-    let total = file.metadata().map_or(0, |m| m.len());
-    let read = Arc::new(AtomicU64::new(0));
-    let counted = Counted(file, Arc::clone(&read));
-    let mut reader = Reader::new(BufReader::new(counted))?;
-    let mut fold = Fold::new(&reader.header().nodes);
-    let mut steps = 0u64;
-    for step in reader.by_ref() {
-        fold.push(step?);
-        steps += 1;
-        if steps.is_multiple_of(STRIDE) {
-            progress.at(read.load(Ordering::Relaxed), total);
+/// A short recording packet by packet, in order of first sight; a long one at
+/// once, as `follow` would have shown it.
+fn show_text(args: &Args, out: &mut dyn Write) -> Result<Trace, Failure> {
+    let color = args.color.on_stdout();
+    let mut text = Text::new(out, color);
+    let mut long = false;
+    let mut loaded = load::load(&args.file, "show", args.quiet, |fold, progress| {
+        if !long && fold.packet_count() < LONG {
+            return Ok(());
         }
+        long = true;
+        progress.hush();
+        complete(&mut text, fold)
+    })?;
+    if long {
+        complete(&mut text, &mut loaded.fold)?;
+        let trace = load::judged(loaded);
+        text.closing(&trace.closing, &trace.header)?;
+        return Ok(trace);
     }
-    fold.finish();
-    let losses = reader.closing().map(|c| c.losses).unwrap_or_default();
-    let mut trace = fold.trace(reader.header().clone(), losses);
-    if let Some(closing) = reader.closing() {
-        trace.closing = closing.clone();
-    }
-    if trace.closing.verdict.code.is_empty() {
-        (trace.closing.verdict, trace.closing.findings) = diagnose::diagnose(&trace);
-    }
-    let notices = reader.notices().iter();
-    let notices = notices.map(|n| format!("warning: {}: {n}", path.display()));
-    Ok((trace, notices.collect()))
+    let trace = load::judged(loaded);
+    text.trace(&trace)?;
+    Ok(trace)
 }
 
-/// Counts what is read of the file.
-struct Counted(File, Arc<AtomicU64>);
-
-impl Read for Counted {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.0.read(buf)?;
-        self.1.fetch_add(n as u64, Ordering::Relaxed);
-        Ok(n)
+fn complete(text: &mut Text<&mut dyn Write>, fold: &mut Fold) -> io::Result<()> {
+    for id in fold.complete(0) {
+        if let Some(packet) = fold.packet(id) {
+            text.packet(packet, None)?;
+        }
     }
+    text.flush()
 }

@@ -212,7 +212,7 @@ fn no_news(tries: &[&Packet], step: &Step) -> bool {
 
 /// All stops of a trace, in order of time.
 pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
-    let watched = Watched::new(&trace.header.nodes);
+    let watched = Watched::of(&trace.header);
     let mut packets: BTreeMap<u64, Vec<&Packet>> = BTreeMap::new();
     for packet in &trace.packets {
         packets.entry(packet.flow).or_default().push(packet);

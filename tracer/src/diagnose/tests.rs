@@ -14,6 +14,7 @@ pub(crate) fn header() -> Header {
         tool: Tool::default(),
         request: serde_json::Value::Null,
         nodes: nodes(),
+        ..Header::default()
     }
 }
 

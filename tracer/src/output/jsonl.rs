@@ -26,7 +26,7 @@ impl<W: Write> Lines<W> {
     }
 
     /// Writes a batch.
-    pub fn steps(&mut self, steps: &[Step]) -> io::Result<()> {
+    pub fn steps<'a>(&mut self, steps: impl IntoIterator<Item = &'a Step>) -> io::Result<()> {
         for step in steps {
             line(&mut self.out, step)?;
         }

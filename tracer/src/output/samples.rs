@@ -37,6 +37,7 @@ fn header() -> Header {
         tool: Tool::default(),
         request: serde_json::json!({}),
         nodes: nodes(),
+        ..Header::default()
     }
 }
 

@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use crate::trace::{Closing, Endpoint, Outcome, Packet, Severity, Tool, Trace};
+use crate::trace::{Closing, Endpoint, Header, Outcome, Packet, Severity, Trace};
 
 use paint::{Ink, Paint};
 
+mod clocks;
 mod paint;
 mod probe;
 pub(crate) mod words;
@@ -73,6 +74,11 @@ impl<W: Write> Text<W> {
                 self.line(&" ".repeat(lead.chars().count()), &text, Ink::Dim)?;
             }
         }
+        Ok(())
+    }
+
+    /// Hands on what was written so far.
+    pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
@@ -92,7 +98,7 @@ impl<W: Write> Text<W> {
     }
 
     /// Writes the verdict with what shows it, and what limits it.
-    pub fn closing(&mut self, closing: &Closing, tool: &Tool) -> io::Result<()> {
+    pub fn closing(&mut self, closing: &Closing, header: &Header) -> io::Result<()> {
         if let Some(report) = &closing.probe {
             self.probe(report)?;
         }
@@ -142,10 +148,37 @@ impl<W: Write> Text<W> {
             );
             self.line("! LOST      ", &text, Ink::Bad)?;
         }
-        for reason in &tool.degraded {
+        for reason in &header.tool.degraded {
             self.line("! degraded  ", &clean(reason), Ink::Rewrite)?;
         }
+        if let Some(merged) = &header.merged {
+            for text in clocks::lines(merged) {
+                self.line("  clock     ", &clean(&text), Ink::Plain)?;
+            }
+            for note in &merged.notes {
+                self.line("! note      ", &clean(note), Ink::Rewrite)?;
+            }
+        }
         self.out.flush()
+    }
+
+    /// Writes a whole trace.
+    pub fn trace(&mut self, trace: &Trace) -> io::Result<()> {
+        let mut tries: HashMap<u64, u32> = HashMap::new();
+        for packet in &trace.packets {
+            let most = tries
+                .entry(packet.retransmits.unwrap_or(packet.id))
+                .or_default();
+            *most = packet.attempt.max(*most);
+        }
+        for packet in &trace.packets {
+            let root = packet.retransmits.unwrap_or(packet.id);
+            self.packet(packet, tries.get(&root).copied())?;
+        }
+        if trace.closing.probe.is_some() && !trace.packets.is_empty() {
+            writeln!(self.out)?;
+        }
+        self.closing(&trace.closing, &trace.header)
     }
 
     /// One line, wrapped under its text.
@@ -166,22 +199,7 @@ impl<W: Write> Text<W> {
 
 /// Writes a whole trace.
 pub fn write(out: &mut dyn Write, trace: &Trace, color: bool) -> io::Result<()> {
-    let mut text = Text::new(out, color);
-    let mut tries: HashMap<u64, u32> = HashMap::new();
-    for packet in &trace.packets {
-        let most = tries
-            .entry(packet.retransmits.unwrap_or(packet.id))
-            .or_default();
-        *most = packet.attempt.max(*most);
-    }
-    for packet in &trace.packets {
-        let root = packet.retransmits.unwrap_or(packet.id);
-        text.packet(packet, tries.get(&root).copied())?;
-    }
-    if trace.closing.probe.is_some() && !trace.packets.is_empty() {
-        writeln!(text.out)?;
-    }
-    text.closing(&trace.closing, &trace.header.tool)
+    Text::new(out, color).trace(trace)
 }
 
 /// An endpoint in words: a pod by its name, a Service with its address.

@@ -13,6 +13,7 @@ use tracer_common::config::Counter;
 use tracer_common::tuple::proto;
 
 use super::Job;
+use super::lost::Teller;
 use super::sink::Sink;
 use super::state::States;
 use super::watcher::Watcher;
@@ -33,6 +34,8 @@ const POLL: Duration = Duration::from_millis(10);
 const SETTLE_NS: u64 = 3_000_000;
 /// How often complete packets are shown.
 const SHOW: Duration = Duration::from_millis(50);
+/// How often the counters of what was lost are read.
+const COUNT: Duration = Duration::from_secs(1);
 /// How often namespaces are listed anew.
 const RESCAN: Duration = Duration::from_secs(5);
 /// A connection without packets for this long has gone quiet.
@@ -158,6 +161,8 @@ impl Live {
         let started = Instant::now();
         let mut shown = Instant::now();
         let mut scanned = Instant::now();
+        let mut counted = Instant::now();
+        let mut teller = Teller::default();
         say(&format!(
             "ready: {} hooks on {} interfaces in {} nodes",
             self.probes.hooks.len() + 2 * self.probes.interfaces(),
@@ -202,6 +207,16 @@ impl Live {
                 self.publish();
                 if self.enough() {
                     break;
+                }
+            }
+            if counted.elapsed() >= COUNT {
+                counted = Instant::now();
+                let losses = self.losses();
+                self.sink.lost(losses);
+                if let Some(line) = teller.tell(losses, started.elapsed())
+                    && !self.job.quiet
+                {
+                    say(&line);
                 }
             }
             self.watcher.listen(&mut self.probes);
@@ -320,6 +335,7 @@ impl Live {
         self.assembler.finish(&mut self.steps);
         self.forward()?;
         let losses = self.losses();
+        self.sink.lost(losses);
         self.header.nodes = self.watcher.nodes();
         let flows: Vec<_> = self.sink.fold.flows().collect();
         let state = self.watcher.end(self.states, &flows);

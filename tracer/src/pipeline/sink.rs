@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Stdout};
+use std::path::Path;
 
 use crate::cli::export::Export;
 use crate::cli::{Failure, Output, say};
 use crate::diagnose::naming::Namer;
 use crate::output::{json, jsonl::Lines, text::Text};
-use crate::recording::Writer;
+use crate::recording::{Rotation, Writer};
 use crate::state::State;
 use crate::trace::probe::Report;
 use crate::trace::{Closing, Fold, Header, Losses, Step, Trace};
@@ -57,7 +58,7 @@ impl Sink {
     pub(super) fn new(job: &Job, header: &Header, learnt: Learnt) -> Result<Self, Failure> {
         let record =
             match &job.record {
-                Some(path) => Some(Writer::create(path, header).map_err(|e| {
+                Some(path) => Some(create(path, header, job.rotation).map_err(|e| {
                     Failure::new(format!("cannot record to {}: {e}", path.display()))
                 })?),
                 None => None,
@@ -145,7 +146,7 @@ impl Sink {
         if let Out::Lines(Some(lines)) = &mut self.out
             && !steps.is_empty()
         {
-            lines.steps(steps)?;
+            lines.steps(&*steps)?;
         }
         let mut view = match &mut self.out {
             Out::Tui(view) => view.as_mut(),
@@ -187,11 +188,19 @@ impl Sink {
                     text.packet(packet, None)?;
                 }
             }
+            text.flush()?;
         }
         if let Out::Tui(Some(view)) = &mut self.out {
             view.changed.extend(self.fold.complete(now));
         }
         Ok(())
+    }
+
+    /// Tells what was lost so far.
+    pub(super) fn lost(&mut self, losses: Losses) {
+        if let Some(record) = &mut self.record {
+            record.lost(losses);
+        }
     }
 
     /// Packets that were forgotten although the output needed them.
@@ -225,7 +234,7 @@ impl Sink {
             record.finish(&trace.closing).map_err(|e| recording(&e))?;
         }
         match &mut self.out {
-            Out::Text(text) => text.closing(&trace.closing, &trace.header.tool)?,
+            Out::Text(text) => text.closing(&trace.closing, &trace.header)?,
             Out::Lines(lines) => {
                 if let Some(lines) = lines.take() {
                     lines.finish(&trace.closing)?;
@@ -308,19 +317,25 @@ fn leave(view: Option<View>, trace: Trace) -> Result<u8, Failure> {
         verdict: trace.closing.verdict.clone(),
         findings: trace.closing.findings.clone(),
         losses: trace.closing.losses,
-        state: None,
-        probe: None,
+        ..Closing::default()
     };
-    let tool = trace.header.tool.clone();
+    let header = trace.header.clone();
     let code = crate::diagnose::exit_code(&closing.verdict, &closing.findings);
     let left = view.screen.end(trace);
     for line in tui::kept() {
         crate::cli::say(&line);
     }
     if !matches!(left, Ok(tui::Left::Gone)) {
-        Text::new(BufWriter::new(io::stdout()), view.color).closing(&closing, &tool)?;
+        Text::new(BufWriter::new(io::stdout()), view.color).closing(&closing, &header)?;
     }
     left.map(|_| code).map_err(Failure::new)
+}
+
+fn create(path: &Path, header: &Header, rotation: Option<Rotation>) -> io::Result<Writer> {
+    match rotation {
+        Some(rotation) => Writer::rotating(path, header, rotation),
+        None => Writer::create(path, header),
+    }
 }
 
 fn recording(e: &io::Error) -> Failure {

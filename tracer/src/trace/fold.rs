@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::connection::Connection;
 use super::outcome::{Watched, outcome};
 use super::summary::summary;
-use crate::trace::{
-    Closing, Direction, Flow, Header, Losses, Node, Outcome, Packet, Step, Trace, Verdict,
-};
+use crate::trace::{Closing, Direction, Flow, Header, Losses, Node, Outcome, Packet, Step, Trace};
 
 /// Quiet time after which a packet is taken for complete.
 const QUIET: u64 = 300_000_000;
+/// Steps that a packet may have: none has a tenth of it, but a file may say so.
+const STEPS: usize = 4096;
 /// And after which one that ended is: later steps of it are close behind.
 const SETTLED: u64 = 20_000_000;
 
@@ -34,6 +34,15 @@ impl Fold {
     /// A fold that keeps everything.
     pub fn new(nodes: &[Node]) -> Self {
         Self::bounded(nodes, usize::MAX)
+    }
+
+    /// A fold of a whole trace, which may have been merged, that keeps at most
+    /// so many packets.
+    pub fn of(header: &Header, packets: usize) -> Self {
+        Self {
+            watched: Watched::of(header),
+            ..Self::bounded(&[], packets)
+        }
     }
 
     /// A fold that keeps at most so many packets: the oldest that are complete
@@ -84,7 +93,15 @@ impl Fold {
             }
         });
         connection.step(&step);
-        packet.steps.push(step);
+        if packet.steps.len() < STEPS {
+            // Doubling would leave a third of all memory unused.
+            if packet.steps.len() == packet.steps.capacity() {
+                packet.steps.reserve_exact(packet.steps.len().max(16) / 4);
+            }
+            packet.steps.push(step);
+        } else {
+            self.forgotten += 1;
+        }
         if self.packets.len() > self.limit {
             self.make_room();
         }
@@ -196,7 +213,17 @@ impl Fold {
 
     /// All of it as a trace, without verdict and findings.
     pub fn trace(&self, header: Header, losses: Losses) -> Trace {
-        let mut packets: Vec<Packet> = self.packets.values().cloned().collect();
+        let packets = self.packets.values().cloned().collect();
+        self.with(packets, header, losses)
+    }
+
+    /// The same, without keeping anything: half the memory.
+    pub fn into_trace(mut self, header: Header, losses: Losses) -> Trace {
+        let packets = std::mem::take(&mut self.packets).into_values().collect();
+        self.with(packets, header, losses)
+    }
+
+    fn with(&self, mut packets: Vec<Packet>, header: Header, losses: Losses) -> Trace {
         for packet in &mut packets {
             if let Some(flow) = self.flows.get(&packet.flow) {
                 packet.outcome = outcome(packet, flow, &self.watched, self.now, self.ended);
@@ -207,11 +234,8 @@ impl Fold {
             flows: self.flows().collect(),
             packets,
             closing: Closing {
-                verdict: Verdict::default(),
-                findings: Vec::new(),
                 losses,
-                state: None,
-                probe: None,
+                ..Closing::default()
             },
         }
     }

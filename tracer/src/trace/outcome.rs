@@ -3,18 +3,68 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::connection::Connection;
-use crate::trace::{Node, Outcome, Packet, Role, Step, StepKind};
+use crate::trace::run::ASSUMED;
+use crate::trace::{Header, Node, Outcome, Packet, Role, Source, Step, StepKind};
 
 /// How long a packet on its way to a watched node is waited for.
 const LOST_AFTER: u64 = 1_000_000_000;
+
+/// How long before its end a recording must have been sent what it misses: a
+/// packet may still be on its way.
+const UNDER_WAY: u64 = 200_000_000;
 
 /// Addresses of the nodes that are watched.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
     by_addr: FxHashMap<IpAddr, Arc<str>>,
+    /// Of a merged trace.
+    apart: Option<Apart>,
+}
+
+/// Nodes whose recordings began and ended at times of their own.
+#[derive(Clone, Debug, Default)]
+struct Apart {
+    /// From when to when each was certainly recording.
+    spans: FxHashMap<Arc<str>, Vec<(u64, u64)>>,
+    /// Packets that may have been seen again.
+    unsure: FxHashSet<u64>,
+}
+
+impl Apart {
+    fn new(header: &Header) -> Option<Self> {
+        let merged = header.merged.as_deref()?;
+        let mut spans: FxHashMap<Arc<str>, Vec<(u64, u64)>> = FxHashMap::default();
+        for source in &merged.sources {
+            let Some(span) = certain(source) else {
+                continue;
+            };
+            // A packet between nodes arrives at an uplink or nowhere.
+            let of_it = header.nodes.iter().filter(|n| {
+                source.nodes.contains(&n.name)
+                    && n.interfaces.iter().any(|i| i.role == Role::Uplink)
+            });
+            for node in of_it {
+                spans.entry(Arc::clone(&node.name)).or_default().push(span);
+            }
+        }
+        Some(Self {
+            spans,
+            unsure: merged.unsure.iter().copied().collect(),
+        })
+    }
+}
+
+/// When a source was recording, wherever within its bounds its clock is.
+fn certain(source: &Source) -> Option<(u64, u64)> {
+    let margin = source.clock.uncertainty().unwrap_or(ASSUMED);
+    let began = source.began?.saturating_add(margin);
+    let ended = source
+        .ended?
+        .saturating_sub(margin.saturating_add(UNDER_WAY));
+    (began <= ended).then_some((began, ended))
 }
 
 impl Watched {
@@ -25,7 +75,31 @@ impl Watched {
             .flat_map(|n| n.addrs.iter().map(|a| (*a, Arc::clone(&n.name))));
         Self {
             by_addr: pairs.collect(),
+            apart: None,
         }
+    }
+
+    /// Those of a trace, which may have been merged.
+    pub fn of(header: &Header) -> Self {
+        Self {
+            apart: Apart::new(header),
+            ..Self::new(&header.nodes)
+        }
+    }
+
+    /// Whether a node would have been seen to get what was sent to it then.
+    fn looking(&self, node: &str, ts: u64) -> bool {
+        self.apart.as_ref().is_none_or(|apart| {
+            let spans = apart.spans.get(node);
+            spans.is_some_and(|s| s.iter().any(|(from, to)| (*from..=*to).contains(&ts)))
+        })
+    }
+
+    /// Whether a packet may be among others that look the same.
+    fn unsure(&self, packet: u64) -> bool {
+        self.apart
+            .as_ref()
+            .is_some_and(|a| a.unsure.contains(&packet))
     }
 
     /// The watched node that has this address.
@@ -102,6 +176,7 @@ pub(super) fn outcome(
     let known = answered(packet, flow);
     if known == Outcome::Pending
         && (ended || now.saturating_sub(step.ts) >= LOST_AFTER)
+        && !watched.unsure(packet.id)
         && left_for(step, watched).is_some()
     {
         return Outcome::Lost;
@@ -115,7 +190,9 @@ pub fn left_for<'a>(step: &Step, watched: &'a Watched) -> Option<&'a Arc<str>> {
         .tunnel
         .as_ref()
         .filter(|_| step.kind == StepKind::Egress)?;
-    watched.node(tunnel.dst).filter(|peer| **peer != step.node)
+    watched
+        .node(tunnel.dst)
+        .filter(|peer| **peer != step.node && watched.looking(peer, step.ts))
 }
 
 /// Whether this is the end of the path, as far as it can be seen.

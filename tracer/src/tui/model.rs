@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::query::{Query, is_fault};
 use crate::trace::outcome::Watched;
-use crate::trace::{Closing, Flow, Header, Losses, Outcome, Packet, Trace, Verdict};
+use crate::trace::{Closing, Flow, Header, Outcome, Packet, Trace};
 
 /// Packets that a live view keeps; beyond that the oldest that arrived go.
 pub(crate) const LIVE_PACKETS: usize = 10_000;
@@ -83,15 +83,9 @@ impl Model {
     /// An empty one that keeps at most so many packets.
     pub(crate) fn new(header: Header, limit: usize) -> Self {
         Self {
-            watched: Watched::new(&header.nodes),
+            watched: Watched::of(&header),
             header,
-            closing: Arc::new(Closing {
-                verdict: Verdict::default(),
-                findings: Vec::new(),
-                losses: Losses::default(),
-                state: None,
-                probe: None,
-            }),
+            closing: Arc::default(),
             limit: limit.max(1),
             packets: BTreeMap::new(),
             flows: BTreeMap::new(),

@@ -83,7 +83,7 @@ fn verdict(app: &App, columns: usize) -> Vec<Line> {
         probe: app.model.closing.probe.clone(),
     };
     let mut text = Vec::new();
-    let written = Text::new(&mut text, false).closing(&closing, &app.model.header.tool);
+    let written = Text::new(&mut text, false).closing(&closing, &app.model.header);
     if written.is_err() {
         return out;
     }

@@ -6,7 +6,7 @@ use super::tell::tale;
 use crate::diagnose::stop::{How, Stop};
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
 use crate::trace::outcome::{Watched, left_for};
-use crate::trace::{Packet, Role, Step, Trace};
+use crate::trace::{Packet, Role, Source, Step, Trace};
 
 pub(super) struct UnderlayLoss;
 
@@ -33,7 +33,7 @@ impl Rule for UnderlayLoss {
         }
         let step = stop.last?;
         let tunnel = step.tunnel.as_ref()?;
-        let watched = Watched::new(&case.trace.header.nodes);
+        let watched = Watched::of(&case.trace.header);
         let peer = left_for(step, &watched)?;
         if !sees_uplink(case.trace, peer) || arrived_any(case.trace, stop.packet, step, peer) {
             return None;
@@ -45,20 +45,23 @@ impl Rule for UnderlayLoss {
         let port = tunnel
             .dport
             .map_or_else(String::new, |p| format!(" and udp port {p}"));
-        tale(case, stop, PAGE.code, &cause)
-            .shows(format!(
-                "{peer} is watched, and no packet of this direction was seen there"
-            ))
-            .check_on(
-                peer,
-                &format!("tcpdump -ni any 'host {}{port}'", tunnel.src),
-            )
-            .check(&format!(
-                "ping -c 3 -I {} {}",
-                sentence::word(&step.iface),
-                tunnel.dst
-            ))
-            .done()
+        let tale = tale(case, stop, PAGE.code, &cause).shows(format!(
+            "{peer} is watched, and no packet of this direction was seen there"
+        ));
+        let tale = match assumed(case.trace, peer) {
+            Some(assumption) => tale.shows(assumption),
+            None => tale,
+        };
+        tale.check_on(
+            peer,
+            &format!("tcpdump -ni any 'host {}{port}'", tunnel.src),
+        )
+        .check(&format!(
+            "ping -c 3 -I {} {}",
+            sentence::word(&step.iface),
+            tunnel.dst
+        ))
+        .done()
     }
 }
 
@@ -67,6 +70,18 @@ fn sees_uplink(trace: &Trace, peer: &str) -> bool {
     let node = trace.header.nodes.iter().find(|n| *n.name == *peer);
     let listed = node.map_or(&[][..], |n| &n.interfaces);
     listed.is_empty() || listed.iter().any(|i| i.role == Role::Uplink)
+}
+
+/// What this rests on where recordings were merged whose clocks no packet ties
+/// together.
+fn assumed(trace: &Trace, peer: &str) -> Option<String> {
+    let merged = trace.header.merged.as_deref()?;
+    let of_peer = |s: &&Source| s.nodes.iter().any(|n| **n == *peer);
+    let source = merged.sources.iter().find(of_peer)?;
+    let tied = source.clock.uncertainty().is_some();
+    (!tied).then(|| {
+        format!("assumed: {peer}'s clock is right to a second, so that it was recording then; no packets of both directions show it")
+    })
 }
 
 /// Whether any packet of that direction was seen on the other node.

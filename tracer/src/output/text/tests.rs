@@ -15,6 +15,7 @@ fn text(b: &Bench, color: bool) -> String {
         tool: Tool::default(),
         request,
         nodes: nodes(),
+        ..Header::default()
     };
     let mut trace: Trace = b.fold().trace(header, Losses::default());
     (trace.closing.verdict, trace.closing.findings) = diagnose(&trace);
