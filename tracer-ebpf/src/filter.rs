@@ -1,7 +1,10 @@
 //! Is this packet ours? Tag look-up behind a Bloom array, the request's filter
 //! when that misses, and the skb itself when the tuple is a new one.
 
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns};
+use aya_ebpf::{
+    bindings::BPF_NOEXIST,
+    helpers::{bpf_get_smp_processor_id, bpf_ktime_get_boot_ns},
+};
 use tracer_common::{
     BLOOM_SLOTS, MAX_FILTER_RULES, SKB_SLOTS,
     config::{Counter, FilterRule, HAS_DST, HAS_SRC},
@@ -143,15 +146,22 @@ pub(crate) fn wanted(tuple: &Tuple, tcp_flags: u32) -> Option<u64> {
     None
 }
 
-/// Makes a flow of a wanted tuple.
+/// Makes a flow of a wanted tuple, or joins the one that another CPU has made of it since
+/// [`tag`] missed: two queries sent at once from one socket are one flow.
 #[inline(always)]
 pub(crate) fn start(tuple: &Tuple, dir: u64, inverse: &mut Tuple) -> Tag {
-    let tag = Tag {
+    let new = Tag {
         flow: new_flow(),
         dir,
     };
-    set_tag(tuple, tag, inverse);
-    tag
+    if TAGS.insert(tuple, &new, u64::from(BPF_NOEXIST)).is_err()
+        // SAFETY: the value is copied at once; entries are written whole.
+        && let Some(first) = unsafe { TAGS.get(tuple).copied() }
+    {
+        return first;
+    }
+    set_tag(tuple, new, inverse);
+    new
 }
 
 /// The flow whose packet this skb was when last seen, if its marks agree.

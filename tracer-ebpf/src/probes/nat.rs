@@ -7,7 +7,7 @@ use aya_ebpf::{
 use tracer_common::{
     config::Counter,
     event::{NatEvent, NatRangeEvent, kind},
-    tuple::{Addr, is_mapped, mapped},
+    tuple::{Addr, Tag, is_mapped, mapped},
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     conntrack::flow_of,
 };
 use crate::{
-    MASQUERADED, emit,
+    MASQUERADED, emit, filter,
     parse::{Context, Scratch},
     skb,
 };
@@ -37,15 +37,31 @@ fn deep_manip_pkt(ctx: ProbeContext) -> u32 {
     0
 }
 
+/// The flow of a packet of a connection, and which way it goes.
+///
+/// Where a backend's own address is followed, only the answers of a connection to its Service
+/// are known: the entry's original tuple says nothing, its reply tuple does.
+#[inline(always)]
+fn flow_of_packet(ct: u64, dir: u32, scratch: &mut Scratch) -> Option<Tag> {
+    if let Some(mut tag) = flow_of(ct, &mut scratch.ct[0], &mut scratch.inverse) {
+        tag.dir ^= u64::from(dir);
+        return Some(tag);
+    }
+    if dir == 0 {
+        return None;
+    }
+    skb::ct_tuple(ct, 1, &mut scratch.ct[1])?;
+    filter::tag(&scratch.ct[1])
+}
+
 #[inline(always)]
 fn try_manip(ctx: &ProbeContext, deep: bool) -> Option<()> {
     let ct: u64 = ctx.arg(1)?;
     let scratch = Scratch::get(Context::Kprobe)?;
-    let mut tag = flow_of(ct, &mut scratch.ct[0], &mut scratch.inverse)?;
+    let dir: u32 = ctx.arg(3)?;
+    let tag = flow_of_packet(ct, dir & 1, scratch)?;
     let sk_buff: u64 = ctx.arg(0)?;
     let manip: u32 = ctx.arg(2)?;
-    let dir: u32 = ctx.arg(3)?;
-    tag.dir ^= u64::from(dir & 1);
     if !scratch.load_network(sk_buff) {
         emit::count(Counter::Truncated);
         return None;
