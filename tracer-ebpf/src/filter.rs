@@ -80,13 +80,22 @@ pub(crate) fn tag(tuple: &Tuple) -> Option<Tag> {
 /// Tags a tuple and its inverse; `inverse` is room for the latter.
 #[inline(never)]
 pub(crate) fn set_tag(tuple: &Tuple, tag: Tag, inverse: &mut Tuple) {
+    if TAGS.insert(tuple, &tag, 0).is_err() {
+        emit::count(Counter::TagFailed);
+    }
+    tag_back(tuple, tag, inverse);
+}
+
+/// The rest of tagging a tuple: its inverse, and the hint that it is worth a look.
+#[inline(always)]
+fn tag_back(tuple: &Tuple, tag: Tag, inverse: &mut Tuple) {
     *inverse = tuple.inverse();
     if let Some(hint) = BLOOM.get_ptr_mut(tuple.bloom_slot() & (BLOOM_SLOTS - 1)) {
         // SAFETY: a byte of the map's value; setting it twice is harmless.
         unsafe { *hint = 1 };
     }
     let back = tag.back();
-    if TAGS.insert(tuple, &tag, 0).is_err() || TAGS.insert(&*inverse, &back, 0).is_err() {
+    if TAGS.insert(&*inverse, &back, 0).is_err() {
         emit::count(Counter::TagFailed);
     }
     emit::count(Counter::Tags);
@@ -154,13 +163,14 @@ pub(crate) fn start(tuple: &Tuple, dir: u64, inverse: &mut Tuple) -> Tag {
         flow: new_flow(),
         dir,
     };
-    if TAGS.insert(tuple, &new, u64::from(BPF_NOEXIST)).is_err()
+    if TAGS.insert(tuple, &new, u64::from(BPF_NOEXIST)).is_err() {
         // SAFETY: the value is copied at once; entries are written whole.
-        && let Some(first) = unsafe { TAGS.get(tuple).copied() }
-    {
-        return first;
+        if let Some(first) = unsafe { TAGS.get(tuple).copied() } {
+            return first;
+        }
+        emit::count(Counter::TagFailed);
     }
-    set_tag(tuple, new, inverse);
+    tag_back(tuple, new, inverse);
     new
 }
 

@@ -173,6 +173,14 @@ impl Step {
         }
     }
 
+    /// Whether TCP freed a bare acknowledgement that a later one had overtaken: where a machine's
+    /// CPUs are slow, the packets of one connection pass each other between them.
+    fn came_late(&self) -> bool {
+        let bare = self.payload == 0 && self.tcp.as_ref().is_some_and(|tcp| tcp.flags == ".");
+        let by_tcp = |drop: &Dropped| drop.hook.is_none() && drop.function.starts_with("tcp_");
+        bare && self.kind == "drop" && self.drop.as_ref().is_some_and(by_tcp)
+    }
+
     /// The place, the addresses, and the outer addresses in brackets.
     fn line(&self) -> String {
         let mut line = format!("{}: {} > {}", self.place(), self.src, self.dst);
@@ -338,7 +346,8 @@ impl Packet {
     /// Checks the whole way of the packet.
     ///
     /// Each line is `KIND [IFACE]@NODE`, and optionally `: SRC > DST` and ` [OUTER > OUTER]`; one
-    /// that starts with `?` may be missing. Steps of the costly hooks are passed over.
+    /// that starts with `?` may be missing. Steps of the costly hooks are passed over, and so is the
+    /// end of an acknowledgement that came to its socket too late.
     #[track_caller]
     pub(crate) fn path(&self, expected: &[&str]) -> &Self {
         let mut seen = self
@@ -367,7 +376,7 @@ impl Packet {
                 self.fail(&format!("expected  {line}\ninstead of {got}"));
             }
         }
-        if let Some(step) = seen.next() {
+        if let Some(step) = seen.find(|step| !step.came_late()) {
             self.fail(&format!("expected  the end\ninstead of {}", step.line()));
         }
         self

@@ -187,10 +187,22 @@ const NOTHING_NEW: &[&str] = &[
     "TCP_FLAGS",
 ];
 
+/// Why TCP frees a bare acknowledgement that a later one has overtaken on its
+/// way, as packets do that two CPUs handle side by side: the timestamps of what
+/// came first are newer (RFC 7323 section 5.3). Where everything that was sent
+/// is refused so, nothing was overtaken.
+const OVERTAKEN: &[&str] = &[
+    "TCP_RFC7323_PAWS",
+    "TCP_RFC7323_PAWS_ACK",
+    "TCP_RFC7323_TW_PAWS",
+    "TCP_TOO_OLD_ACK",
+];
+
 /// Whether the packet reached its socket and was freed there because it told
-/// nothing new: data received before, a bare acknowledgement or a reset for a
-/// connection that is gone. Kernels before 5.18 give no reason for these.
-fn no_news(tries: &[&Packet], step: &Step) -> bool {
+/// nothing new: data received before, a bare acknowledgement that came late, or
+/// a reset for a connection that is gone. Kernels before 5.18 give no reason for
+/// these.
+fn no_news(flow: &[&Packet], tries: &[&Packet], packet: &Packet, step: &Step) -> bool {
     let Some(drop) = &step.drop else { return false };
     if drop.hook.is_some() || !drop.function.starts_with("tcp_") {
         return false;
@@ -198,6 +210,12 @@ fn no_news(tries: &[&Packet], step: &Step) -> bool {
     let reason = drop.reason.as_deref();
     if reason.is_some_and(|r| NOTHING_NEW.contains(&r)) {
         return true;
+    }
+    if reason.is_some_and(|r| OVERTAKEN.contains(&r)) {
+        let later = |q: &&Packet| {
+            q.id > packet.id && q.direction == packet.direction && q.outcome == Outcome::Delivered
+        };
+        return packet.summary == "ACK" && flow.iter().any(later);
     }
     let unnamed = reason.is_none_or(|r| r == "NOT_SPECIFIED");
     // The other side's FIN is answered and freed here when the socket was closed
@@ -230,6 +248,7 @@ pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
         }
         let of = Of {
             flow,
+            packets: of_it,
             answers: of_it
                 .iter()
                 .copied()
@@ -247,6 +266,7 @@ pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
 /// A flow whose packets are looked at.
 struct Of<'a, 'b> {
     flow: &'a Flow,
+    packets: &'b [&'a Packet],
     answers: Vec<&'a Packet>,
     watched: &'b Watched,
     now: Option<u64>,
@@ -283,7 +303,9 @@ impl<'a> Of<'a, '_> {
             steps().find(|s| matches!(s.kind, StepKind::Reject | StepKind::FragmentNeeded));
         let last = sentence::last_seen(packet);
         let (how, end) = match packet.outcome {
-            Outcome::Dropped if freed.is_some_and(|s| no_news(tries, s)) => return None,
+            Outcome::Dropped if freed.is_some_and(|s| no_news(self.packets, tries, packet, s)) => {
+                return None;
+            }
             Outcome::Dropped => (How::Dropped, freed),
             // The drop that goes with the answer often says more.
             Outcome::Rejected => {

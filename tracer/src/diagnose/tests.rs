@@ -403,3 +403,39 @@ fn what_was_received_before_is_no_loss() {
         "{findings:#?}"
     );
 }
+
+#[test]
+fn an_acknowledgement_that_was_overtaken_is_no_loss() {
+    // Two acknowledgements leave the pod; the second one is with the server first.
+    let overtaken = |also: bool, len| {
+        let mut b = Bench::new();
+        let mut at = |place: &str, ack: u32| {
+            b.now += 1_000_000;
+            b.skb = 0x1000 + u64::from(ack) * 0x100;
+            let size = if ack == 10 { len } else { 0 };
+            b.seen(place, plain(if size > 0 { PA } else { A }, 2, ack, size));
+        };
+        at(POD, 10);
+        at(POD, 60);
+        if also {
+            at("worker2 > cali1b2c3d4e5f6", 60);
+        }
+        at("worker2 > cali1b2c3d4e5f6", 10);
+        let late = plain(if len > 0 { PA } else { A }, 2, 10, len);
+        b.freed(
+            "worker2 eth0",
+            late,
+            "tcp_validate_incoming",
+            "TCP_RFC7323_PAWS",
+        );
+        check(&b).1
+    };
+    let held_against = |also, len| {
+        let findings = overtaken(also, len);
+        findings.iter().any(|f| f.severity != Severity::Note)
+    };
+    assert!(!held_against(true, 0));
+    // Nothing came before it, so it was not late; and data is no bare acknowledgement.
+    assert!(held_against(false, 0));
+    assert!(held_against(true, 100));
+}
