@@ -7,6 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,10 @@ struct Terminal {
 
 impl Terminal {
     fn open(name: &str, width: u16, height: u16) -> Self {
-        let server = format!("tracer-test-{name}-{}", std::process::id());
+        // A server that was told to end holds its socket for a while: no two share a name.
+        static OPENED: AtomicU32 = AtomicU32::new(0);
+        let nth = OPENED.fetch_add(1, Ordering::Relaxed);
+        let server = format!("tracer-test-{name}-{}-{nth}", std::process::id());
         let dir = std::env::temp_dir().join(&server);
         fs::create_dir_all(&dir).expect("a directory");
         let terminal = Self { server, dir };
