@@ -140,12 +140,17 @@ impl Terminal {
     }
 
     /// The terminal's settings.
-    fn settings(&self, name: &str) -> String {
-        let file = self.dir.join(name);
-        self.command(&format!("stty -a > {}; echo told-{name}", file.display()));
-        self.until("stty", |screen| {
-            screen.lines().any(|l| l.trim() == format!("told-{name}"))
-        });
+    fn settings(&self) -> String {
+        // Words that are neither in the command itself nor on the screen from the last time.
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        let nth = ASKED.fetch_add(1, Ordering::Relaxed);
+        let file = self.dir.join(format!("stty-{nth}"));
+        self.command(&format!(
+            "stty -a > {} && printf 'told-%s\\n' {nth}",
+            file.display()
+        ));
+        let told = format!("told-{nth}");
+        self.until(&told, |screen| screen.lines().any(|l| l.trim() == told));
         fs::read_to_string(file).expect("stty's words")
     }
 
@@ -161,7 +166,7 @@ impl Terminal {
             ["0", "0", "1"],
             "alternate screen, mouse, cursor"
         );
-        assert_eq!(self.settings("after"), before, "stty -a");
+        assert_eq!(self.settings(), before, "stty -a");
     }
 
     /// The program that the shell runs.
@@ -207,7 +212,7 @@ fn packets(screen: &str) -> u64 {
 fn tmux_follow_from_start_to_end() {
     let _lab = lab();
     let terminal = Terminal::open("follow", 80, 24);
-    let before = terminal.settings("before");
+    let before = terminal.settings();
     let recording = terminal.dir.join("trace.jsonl");
     terminal.follow(&format!("-w {}", recording.display()));
     terminal.shows("LIVE");
@@ -288,7 +293,7 @@ fn tmux_a_signal_ends_it_in_good_order() {
     let _lab = lab();
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let terminal = Terminal::open("signal", 100, 30);
-        let before = terminal.settings("before");
+        let before = terminal.settings();
         terminal.follow("");
         terminal.shows("LIVE");
         get();
@@ -322,7 +327,7 @@ fn tmux_a_terminal_that_is_gone_ends_it() {
 #[test]
 fn tmux_show() {
     let terminal = Terminal::open("show", 120, 40);
-    let before = terminal.settings("before");
+    let before = terminal.settings();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tracer/testdata/recordings");
     let file = data.join("c11.jsonl.zst");
     let show = format!("{} show", binary().display());
