@@ -181,10 +181,16 @@ fn verdict_of(found: &Found) -> Verdict {
 fn nothing(trace: &Trace) -> Verdict {
     let n = trace.packets.len();
     Verdict {
-        code: Cow::Borrowed("delivered"),
-        summary: format!("packets seen so far: {n}; no fault was found"),
+        code: Cow::Borrowed("undecided"),
+        summary: format!("packets seen: {n}; nothing explains what became of them"),
         ..Verdict::default()
     }
+}
+
+/// Whether neither arrival nor fault was seen, so that a screen must not say
+/// that all is well.
+pub fn is_open(verdict: &Verdict) -> bool {
+    matches!(&*verdict.code, "no-traffic" | "undecided")
 }
 
 fn rank(severity: Severity) -> u8 {

@@ -34,8 +34,6 @@ pub struct Input {
     pub steps: Vec<Step>,
     /// Closing line, where there is one.
     pub closing: Option<Closing>,
-    /// When it ended, nanoseconds since the Unix epoch, where it says so.
-    pub ended: Option<u64>,
 }
 
 /// What was made of them.

@@ -673,6 +673,13 @@ pub struct Closing {
     /// What was sent to find out, by `tracer probe`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Box<probe::Report>>,
+    /// When it ended, nanoseconds since the Unix epoch; absent in what was not
+    /// ended in good order and in what the first versions wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<u64>,
+    /// Name of the file in which the run goes on, of a run that wrote several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<String>,
 }
 
 /// The whole, `-o json`.

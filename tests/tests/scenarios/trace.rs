@@ -173,12 +173,12 @@ impl Step {
         }
     }
 
-    /// Whether TCP freed a bare acknowledgement that a later one had overtaken: where a machine's
-    /// CPUs are slow, the packets of one connection pass each other between them.
+    /// Whether TCP freed a bare acknowledgement because its timestamp was old: where a machine's CPUs
+    /// are slow, the packets of one connection pass each other between them.
     fn came_late(&self) -> bool {
         let bare = self.payload == 0 && self.tcp.as_ref().is_some_and(|tcp| tcp.flags == ".");
-        let by_tcp = |drop: &Dropped| drop.hook.is_none() && drop.function.starts_with("tcp_");
-        bare && self.kind == "drop" && self.drop.as_ref().is_some_and(by_tcp)
+        let reason = self.drop.as_ref().and_then(|drop| drop.reason.as_deref());
+        bare && reason.is_some_and(|reason| reason.starts_with("TCP_RFC7323_PAWS"))
     }
 
     /// The place, the addresses, and the outer addresses in brackets.
@@ -376,7 +376,8 @@ impl Packet {
                 self.fail(&format!("expected  {line}\ninstead of {got}"));
             }
         }
-        if let Some(step) = seen.find(|step| !step.came_late()) {
+        seen.next_if(|step| step.came_late());
+        if let Some(step) = seen.next() {
             self.fail(&format!("expected  the end\ninstead of {}", step.line()));
         }
         self

@@ -257,7 +257,7 @@ impl Bench {
     pub(crate) fn fold(&self) -> Fold {
         let mut fold = Fold::new(&nodes());
         self.steps.iter().cloned().for_each(|s| fold.push(s));
-        fold.finish();
+        fold.finish(None);
         fold
     }
 

@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Outcome {
         }
     }
     drop(progress);
-    fold.finish();
+    fold.finish(merged.closing.ended);
     let mut trace = fold.into_trace(merged.header, merged.closing.losses);
     trace.closing = merged.closing;
     diagnose::naming::name(&mut trace);
@@ -118,7 +118,7 @@ fn read(path: &Path, room: &mut usize, quiet: bool) -> Result<Input, Failure> {
     }
     drop(progress);
     *room -= steps.len();
-    let (ended, skipped) = (reader.ended(), reader.skipped());
+    let skipped = reader.skipped();
     let (header, closing, notices) = reader.into_ends();
     if !quiet {
         load::tell(path, &notices);
@@ -136,7 +136,6 @@ fn read(path: &Path, room: &mut usize, quiet: bool) -> Result<Input, Failure> {
         header,
         steps,
         closing,
-        ended,
     })
 }
 

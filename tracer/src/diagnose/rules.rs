@@ -43,6 +43,7 @@ mod tunnel_peer_missing;
 mod tunnel_peer_refused;
 mod tunnel_peer_wrong;
 mod tunnel_port_mismatch;
+mod undecided;
 mod underlay_loss;
 
 /// Every rule.
@@ -90,6 +91,7 @@ pub static RULES: &[&dyn Rule] = &[
     &no_reply::NoReply,
     &source_hidden::SourceHidden,
     &delivered::Delivered,
+    &undecided::Undecided,
 ];
 
 /// Pages of what only `tracer probe` finds, by asking itself.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::sentence;
-use crate::trace::outcome::{Watched, left_for};
+use crate::trace::outcome::{UNDER_WAY, Watched, left_for};
 use crate::trace::{Direction, Flow, Outcome, Packet, Step, StepKind, Trace};
 
 /// How long an answer, or the next sight of a packet, may take: 1 s in
@@ -201,8 +201,8 @@ const OVERTAKEN: &[&str] = &[
 /// Whether the packet reached its socket and was freed there because it told
 /// nothing new: data received before, a bare acknowledgement that came late, or
 /// a reset for a connection that is gone. Kernels before 5.18 give no reason for
-/// these.
-fn no_news(flow: &[&Packet], tries: &[&Packet], packet: &Packet, step: &Step) -> bool {
+/// these. `later`: a later packet of its direction was delivered.
+fn no_news(packet: &Packet, tries: &[&Packet], step: &Step, later: bool) -> bool {
     let Some(drop) = &step.drop else { return false };
     if drop.hook.is_some() || !drop.function.starts_with("tcp_") {
         return false;
@@ -212,10 +212,7 @@ fn no_news(flow: &[&Packet], tries: &[&Packet], packet: &Packet, step: &Step) ->
         return true;
     }
     if reason.is_some_and(|r| OVERTAKEN.contains(&r)) {
-        let later = |q: &&Packet| {
-            q.id > packet.id && q.direction == packet.direction && q.outcome == Outcome::Delivered
-        };
-        return packet.summary == "ACK" && flow.iter().any(later);
+        return later && packet.summary == "ACK";
     }
     let unnamed = reason.is_none_or(|r| r == "NOT_SPECIFIED");
     // The other side's FIN is answered and freed here when the socket was closed
@@ -235,6 +232,13 @@ pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
     for packet in &trace.packets {
         packets.entry(packet.flow).or_default().push(packet);
     }
+    let due = match (now, trace.closing.ended, &trace.closing.continues) {
+        (Some(now), ..) => Some(now.saturating_sub(PATIENCE)),
+        (None, Some(ended), None) => Some(ended.saturating_sub(UNDER_WAY)),
+        // The answer may be in the next file.
+        (None, Some(ended), Some(_)) => Some(ended.saturating_sub(PATIENCE)),
+        (None, None, _) => None,
+    };
     let mut found: Vec<Stop<'_>> = Vec::new();
     for flow in &trace.flows {
         let Some(of_it) = packets.get(&flow.id) else {
@@ -248,14 +252,18 @@ pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
         }
         let of = Of {
             flow,
-            packets: of_it,
+            through: [Direction::Request, Direction::Reply].map(|direction| {
+                let through =
+                    |p: &&&Packet| p.direction == direction && p.outcome == Outcome::Delivered;
+                of_it.iter().filter(through).map(|p| p.id).max()
+            }),
             answers: of_it
                 .iter()
                 .copied()
                 .filter(|p| p.direction == Direction::Reply)
                 .collect(),
             watched: &watched,
-            now,
+            due,
         };
         found.extend(tries.values().flat_map(|tries| of.stops(tries)));
     }
@@ -266,10 +274,12 @@ pub(super) fn stops(trace: &Trace, now: Option<u64>) -> Vec<Stop<'_>> {
 /// A flow whose packets are looked at.
 struct Of<'a, 'b> {
     flow: &'a Flow,
-    packets: &'b [&'a Packet],
+    /// The last packet of each direction that was delivered: request, reply.
+    through: [Option<u64>; 2],
     answers: Vec<&'a Packet>,
     watched: &'b Watched,
-    now: Option<u64>,
+    /// What was sent later than this may still be answered.
+    due: Option<u64>,
 }
 
 impl<'a> Of<'a, '_> {
@@ -303,7 +313,9 @@ impl<'a> Of<'a, '_> {
             steps().find(|s| matches!(s.kind, StepKind::Reject | StepKind::FragmentNeeded));
         let last = sentence::last_seen(packet);
         let (how, end) = match packet.outcome {
-            Outcome::Dropped if freed.is_some_and(|s| no_news(self.packets, tries, packet, s)) => {
+            Outcome::Dropped
+                if freed.is_some_and(|s| no_news(packet, tries, s, self.later_arrived(packet))) =>
+            {
                 return None;
             }
             Outcome::Dropped => (How::Dropped, freed),
@@ -331,10 +343,19 @@ impl<'a> Of<'a, '_> {
         })
     }
 
+    /// Whether a later packet of its direction was delivered.
+    fn later_arrived(&self, packet: &Packet) -> bool {
+        let [request, reply] = self.through;
+        let through = match packet.direction {
+            Direction::Request => request,
+            Direction::Reply => reply,
+        };
+        through.is_some_and(|last| last > packet.id)
+    }
+
     fn waited(&self, packet: &Packet) -> bool {
         let sent = packet.steps.last().map_or(0, |s| s.ts);
-        self.now
-            .is_none_or(|now| now.saturating_sub(sent) >= PATIENCE)
+        self.due.is_none_or(|due| sent <= due)
     }
 
     /// Whether a packet that was not seen to arrive should have been by now.

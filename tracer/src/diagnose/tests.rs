@@ -6,7 +6,7 @@ use crate::assemble::tests::{
     A, BACKEND, Bench, NODE1, NODE2, PA, S, SA, VIP, nodes, plain, tcp, vxlan,
 };
 use crate::event::{Answer, Packet};
-use crate::trace::{Finding, Header, Losses, Severity, Tool, Trace, Verdict};
+use crate::trace::{Finding, Fold, Header, Losses, Outcome, Severity, Tool, Trace, Verdict};
 
 pub(crate) fn header() -> Header {
     Header {
@@ -438,4 +438,32 @@ fn an_acknowledgement_that_was_overtaken_is_no_loss() {
     // Nothing came before it, so it was not late; and data is no bare acknowledgement.
     assert!(held_against(false, 0));
     assert!(held_against(true, 100));
+}
+
+/// What becomes of a packet that left for the other node, and the verdict, in a
+/// trace that ended so long after it.
+fn ended_after(ms: u64, continues: Option<&str>) -> (Outcome, String) {
+    let mut b = Bench::new();
+    b.seen(POD, plain(S, 1, 0, 0));
+    let outer = vxlan(NODE1, NODE2, 46_354);
+    b.seen_in("worker > eth0", plain(S, 1, 0, 0), Some(outer));
+    let ended = b.now + ms * 1_000_000;
+    let mut fold = Fold::new(&nodes());
+    b.steps.iter().cloned().for_each(|s| fold.push(s));
+    fold.finish(Some(ended));
+    let mut trace = fold.trace(header(), Losses::default());
+    trace.closing.ended = Some(ended);
+    trace.closing.continues = continues.map(str::to_owned);
+    let (verdict, _) = diagnose(&trace);
+    (trace.packets[0].outcome, verdict.code.into_owned())
+}
+
+#[test]
+fn what_is_under_way_when_the_trace_ends_is_not_lost() {
+    let open = (Outcome::Pending, "undecided".to_owned());
+    assert_eq!(ended_after(50, None), open);
+    assert_eq!(ended_after(50, Some("orders.2.jsonl")), open);
+    let (outcome, code) = ended_after(300, None);
+    assert_eq!(outcome, Outcome::Lost);
+    assert_ne!(code, "undecided");
 }

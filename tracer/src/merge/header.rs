@@ -92,7 +92,7 @@ pub(super) fn closing(sources: &mut [Source]) -> Closing {
     let mut state = State::default();
     let mut any = false;
     let mut of_machine = Vec::new();
-    for source in sources {
+    for source in &mut *sources {
         closing.losses = add(closing.losses, source.closing.losses);
         if closing.probe.is_none() {
             closing.probe = source.closing.probe.take();
@@ -120,5 +120,6 @@ pub(super) fn closing(sources: &mut [Source]) -> Closing {
         .namespaces
         .sort_by_key(|n| n.kind == NamespaceKind::Pod);
     closing.state = any.then(|| Box::new(state));
+    closing.ended = sources.iter().filter_map(|s| s.ended).max();
     closing
 }

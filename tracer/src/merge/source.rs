@@ -42,7 +42,7 @@ impl Source {
                 .filter(|ts| *ts > 0)
                 .or_else(|| times().min())
                 .map(|ts| ts.min(LATEST)),
-            ended: input.ended.or(last).map(|ts| ts.min(LATEST)),
+            ended: closing.ended.or(last).map(|ts| ts.min(LATEST)),
             files: vec![input.name],
             part: input.header.run.as_ref().and_then(|r| r.part),
             header: input.header,

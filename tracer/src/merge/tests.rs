@@ -45,7 +45,6 @@ fn whole(case: &str) -> Input {
         header,
         steps,
         closing,
-        ended: None,
     }
 }
 
@@ -92,8 +91,10 @@ fn of_node(whole: &Input, node: &str, off: Off) -> Input {
         name: format!("{node}.jsonl"),
         header,
         steps,
-        closing,
-        ended: Some(off.shift(last + 3_000_000_000, first)),
+        closing: Some(Closing {
+            ended: Some(off.shift(last + 3_000_000_000, first)),
+            ..closing.unwrap_or_default()
+        }),
     }
 }
 
@@ -110,6 +111,11 @@ fn renumber(steps: &mut [Step]) {
     }
 }
 
+/// When a recording says that it ended.
+fn ended(input: &mut Input) -> &mut Option<u64> {
+    &mut input.closing.get_or_insert_default().ended
+}
+
 /// Both nodes apart, the second with a clock of its own.
 fn split(whole: &Input, off: Off) -> Vec<Input> {
     let first = of_node(whole, "worker", Off::default());
@@ -124,7 +130,7 @@ fn merged(inputs: Vec<Input>) -> Output {
 fn judged(output: &Output) -> Trace {
     let mut fold = Fold::of(&output.header, usize::MAX);
     output.steps.iter().cloned().for_each(|s| fold.push(s));
-    fold.finish();
+    fold.finish(output.closing.ended);
     let mut trace = fold.into_trace(output.header.clone(), output.closing.losses);
     trace.closing = output.closing.clone();
     let (verdict, findings) = diagnose::diagnose(&trace);

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use page::Page;
 
 use super::phrase;
+use crate::diagnose;
 use crate::trace::probe::Report;
 use crate::trace::{Outcome, Packet, Severity, Step, StepKind, Trace};
 
@@ -70,7 +71,7 @@ fn header(page: &mut Page, trace: &Trace) {
     let verdict = &closing.verdict;
     let (class, mark) = match &*verdict.code {
         _ if phrase::is_fault(trace) => ("bad", "✗"),
-        "no-traffic" => ("", "?"),
+        _ if diagnose::is_open(verdict) => ("", "?"),
         _ => ("good", "✓"),
     };
     page.raw("<header>\n<h1>")

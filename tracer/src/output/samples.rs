@@ -50,7 +50,7 @@ pub(crate) fn synthetic(connections: u64) -> Trace {
     for step in steps {
         fold.push(step);
     }
-    fold.finish();
+    fold.finish(None);
     fold.trace(header(), Losses::default())
 }
 

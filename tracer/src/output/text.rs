@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use crate::diagnose;
 use crate::trace::{Closing, Endpoint, Header, Outcome, Packet, Severity, Trace};
 
 use paint::{Ink, Paint};
@@ -112,7 +113,7 @@ impl<W: Write> Text<W> {
         } else {
             ("✓ ", Ink::Good)
         };
-        let mark = if verdict.code == "no-traffic" {
+        let mark = if diagnose::is_open(verdict) {
             "? "
         } else {
             mark

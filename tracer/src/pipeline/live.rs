@@ -44,6 +44,8 @@ const QUIET: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_millis(300);
 /// Events taken in one go, so that signals are heard in a flood.
 const BATCH: usize = 65_536;
+/// How often at the end: more than the largest buffer holds.
+const LAST_BATCHES: usize = 1024;
 
 /// A live trace at work.
 pub(super) struct Live {
@@ -235,17 +237,30 @@ impl Live {
         self.finish()
     }
 
-    /// Takes events out of the buffer.
-    fn drain(&mut self) {
+    /// Takes events out of the buffer; whether there may be more.
+    fn drain(&mut self) -> bool {
         let ring = self.events.get_mut();
         for _ in 0..BATCH {
-            let Some(item) = ring.next() else { break };
+            let Some(item) = ring.next() else {
+                return false;
+            };
             if let Some(event) = self.decoder.decode(&item)
                 && wanted(&event, &self.watcher, self.decoder.last_netns())
             {
                 self.waiting.push(event);
             }
         }
+        true
+    }
+
+    /// Takes what was written into the buffer until then, however much it is.
+    fn drain_until(&mut self, ended: u64) {
+        for _ in 0..LAST_BATCHES {
+            if !self.drain() || self.waiting.last().is_some_and(|e| e.ts > ended) {
+                break;
+            }
+        }
+        self.waiting.retain(|e| e.ts <= ended);
     }
 
     /// Hands over, in order of time, what is old enough (or all).
@@ -330,7 +345,8 @@ impl Live {
             prober.stop();
             prober.report()
         });
-        self.drain();
+        let ended = self.decoder.epoch(time::boot_now_ns());
+        self.drain_until(ended);
         self.settle(true)?;
         self.assembler.finish(&mut self.steps);
         self.forward()?;
@@ -342,7 +358,8 @@ impl Live {
         // Detach before the result is written: a slow reader must not keep
         // hooks in place.
         drop(self.probes);
-        self.sink.finish(self.header, losses, state.finish(), probe)
+        self.sink
+            .finish(self.header, losses, state.finish(), probe, ended)
     }
 }
 

@@ -212,19 +212,22 @@ impl Sink {
         }
     }
 
-    /// Ends all outputs; the verdict's exit code.
+    /// Ends all outputs of a run that ended then, in nanoseconds since the epoch;
+    /// the verdict's exit code.
     pub(super) fn finish(
         mut self,
         header: Header,
         losses: Losses,
         state: State,
         probe: Option<Report>,
+        ended: u64,
     ) -> Result<u8, Failure> {
-        self.fold.finish();
-        self.tick(self.fold.now())?;
+        self.fold.finish(Some(ended));
+        self.tick(ended)?;
         let mut trace = self.fold.trace(header, losses);
         trace.closing.state = Some(Box::new(state));
         trace.closing.probe = probe.map(Box::new);
+        trace.closing.ended = Some(ended);
         crate::diagnose::naming::name(&mut trace);
         crate::diagnose::locate(&mut trace);
         let (verdict, findings) = crate::diagnose::diagnose(&trace);

@@ -42,6 +42,8 @@ struct Document {
     losses: crate::trace::Losses,
     state: Option<Box<crate::state::State>>,
     probe: Option<Box<crate::trace::probe::Report>>,
+    ended: Option<u64>,
+    continues: Option<String>,
 }
 
 /// Reads the first line.
@@ -111,6 +113,8 @@ fn document(from: impl Read) -> Result<First, ReadError> {
         losses: document.losses,
         state: document.state,
         probe: document.probe,
+        ended: document.ended,
+        continues: document.continues,
     };
     Ok(First::Document(
         header,

@@ -7,7 +7,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::input::Input;
@@ -26,26 +25,11 @@ const STEP_LIMIT: usize = 1 << 17;
 #[allow(clippy::large_enum_variant, reason = "the others are rare")]
 pub(super) enum Line {
     Step(Step),
-    Closing(Box<Last>),
+    Closing(Box<Closing>),
     /// Of a later file that was appended to this one.
     Header(Box<Header>),
     /// It cannot be understood, and why.
     Bad(u64, String),
-}
-
-/// A closing line, with what only recordings have.
-pub(super) struct Last {
-    pub(super) closing: Closing,
-    pub(super) more: More,
-}
-
-/// Members of a closing line that say how the file ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct More {
-    /// The file in which the run goes on.
-    pub(super) continues: Option<String>,
-    /// When the file ended, nanoseconds since the Unix epoch.
-    pub(super) ended: Option<u64>,
 }
 
 /// What comes out.
@@ -195,8 +179,7 @@ fn parse(text: &[u8], line: u64) -> Option<Line> {
         return Some(Line::Step(step));
     }
     if let Ok(closing) = serde_json::from_str::<Closing>(text) {
-        let more = serde_json::from_str(text).unwrap_or_default();
-        return Some(Line::Closing(Box::new(Last { closing, more })));
+        return Some(Line::Closing(Box::new(closing)));
     }
     if short && let Ok(header) = serde_json::from_str(text) {
         return Some(Line::Header(Box::new(header)));

@@ -72,7 +72,7 @@ pub fn load<E: From<ReadError>>(
             each(&mut fold, &mut progress)?;
         }
     }
-    fold.finish();
+    fold.finish(reader.closing().and_then(|c| c.ended));
     let skipped = reader.skipped();
     let (header, closing, mut notices) = reader.into_ends();
     if fold.packet_count() > PACKETS as u64 {

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::first::{First, first};
 use super::input::{self, Input, Position};
-use super::lines::{Batch, Batches, Line, More};
+use super::lines::{Batch, Batches, Line};
 use crate::trace::{Closing, Header, SCHEMA, Step};
 
 /// Why a recording cannot be read.
@@ -102,7 +102,6 @@ pub struct Reader {
     position: Position,
     lines: std::vec::IntoIter<Line>,
     closing: Option<Closing>,
-    more: More,
     skipped: Option<(u64, u64, String)>,
     cut: Option<u64>,
     ended: bool,
@@ -139,7 +138,6 @@ impl Reader {
             position,
             lines: Vec::new().into_iter(),
             closing,
-            more: More::default(),
             skipped: None,
             cut: None,
             ended: false,
@@ -154,12 +152,6 @@ impl Reader {
     /// The closing line, once all steps were read and if there is one.
     pub fn closing(&self) -> Option<&Closing> {
         self.closing.as_ref()
-    }
-
-    /// When the recording ended, nanoseconds since the Unix epoch, once all
-    /// steps were read and if it says so.
-    pub fn ended(&self) -> Option<u64> {
-        self.more.ended
     }
 
     /// Lines that were left out so far.
@@ -178,11 +170,13 @@ impl Reader {
         if let Some((lines, first, why)) = self.skipped.clone() {
             notices.push(Notice::Skipped { lines, first, why });
         }
-        match (self.cut, &self.closing, &self.more.continues) {
-            (Some(line), _, _) => notices.push(Notice::CutShort { line }),
-            (None, None, _) => notices.push(Notice::NoClosing),
-            (None, Some(_), Some(file)) => notices.push(Notice::GoesOn { file: file.clone() }),
-            (None, Some(_), None) => {}
+        match (self.cut, &self.closing) {
+            (Some(line), _) => notices.push(Notice::CutShort { line }),
+            (None, None) => notices.push(Notice::NoClosing),
+            (None, Some(closing)) => {
+                let file = closing.continues.clone();
+                notices.extend(file.map(|file| Notice::GoesOn { file }));
+            }
         }
         notices
     }
@@ -198,10 +192,7 @@ impl Reader {
             while let Some(line) = self.lines.next() {
                 match line {
                     Line::Step(step) => return Ok(Some(step)),
-                    Line::Closing(last) => {
-                        self.closing = Some(last.closing);
-                        self.more = last.more;
-                    }
+                    Line::Closing(closing) => self.closing = Some(*closing),
                     Line::Header(header) => self.appended(*header),
                     Line::Bad(line, why) => {
                         self.skipped.get_or_insert((0, line, why)).0 += 1;

@@ -71,9 +71,10 @@ fn what_is_written_is_read() {
         for step in steps() {
             fold.push(step);
         }
-        fold.finish();
+        fold.finish(None);
         let mut live = fold.trace(header(), Losses::default());
         live.closing = closing();
+        live.closing.ended = steps().iter().map(|s| s.ts).max();
         assert_eq!((trace, notices), (live, vec![]));
     }
 }
@@ -177,7 +178,7 @@ fn document_is_accepted() {
     for step in steps() {
         fold.push(step);
     }
-    fold.finish();
+    fold.finish(None);
     let mut trace = fold.trace(header(), Losses::default());
     trace.closing = closing();
     let mut bytes = Vec::new();

@@ -7,8 +7,6 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 use crate::output::jsonl;
 use crate::trace::{Closing, Header, Losses, Run, Step};
 
@@ -109,17 +107,6 @@ impl Out {
     }
 }
 
-/// The closing line, with what a file says of its end.
-#[derive(Serialize)]
-struct Last<'a> {
-    #[serde(flatten)]
-    closing: &'a Closing,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    continues: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ended: Option<u64>,
-}
-
 impl Writer {
     /// Creates the file, so that a bad path fails before anything is traced,
     /// and writes the header.
@@ -193,27 +180,20 @@ impl Writer {
         self.out.write().flush()
     }
 
-    /// Writes the closing line and ends the file.
+    /// Writes the closing line and ends the file. The closing line says when it
+    /// ended, or the last step's time stands for it.
     pub fn finish(mut self, closing: &Closing) -> io::Result<()> {
-        if self.told.any() {
-            // What earlier files told is not told again: they may be put together.
-            let mut closing = closing.clone();
-            closing.losses = closing.losses.since(self.told);
-            self.close(&closing, None)?;
-        } else {
-            self.close(closing, None)?;
-        }
+        let mut closing = closing.clone();
+        // What earlier files told is not told again: they may be put together.
+        closing.losses = closing.losses.since(self.told);
+        self.close(closing)?;
         self.out.end()
     }
 
-    fn close(&mut self, closing: &Closing, continues: Option<&str>) -> io::Result<()> {
-        let ended = Some(self.latest).filter(|ts| *ts > 0);
-        let last = Last {
-            closing,
-            continues,
-            ended,
-        };
-        jsonl::line(self.out.write(), &last)
+    fn close(&mut self, mut closing: Closing) -> io::Result<()> {
+        let latest = Some(self.latest).filter(|ts| *ts > 0);
+        closing.ended = closing.ended.or(latest);
+        jsonl::line(self.out.write(), &closing)
     }
 
     fn full(&mut self) -> io::Result<bool> {
@@ -235,11 +215,12 @@ impl Writer {
         let name = next.file_name().unwrap_or_default().to_string_lossy();
         let closing = Closing {
             losses: self.losses.since(self.told),
+            continues: Some(name.into_owned()),
             ..Closing::default()
         };
         self.told = self.losses;
         let out = Out::create(&next)?;
-        self.close(&closing, Some(&name))?;
+        self.close(closing)?;
         std::mem::replace(&mut self.out, out).end()?;
         self.since_look = 0;
         self.begin()?;

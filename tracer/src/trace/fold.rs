@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::connection::Connection;
-use super::outcome::{Watched, outcome};
+use super::outcome::{LOST_AFTER, UNDER_WAY, Watched, outcome};
 use super::summary::summary;
 use crate::trace::{Closing, Direction, Flow, Header, Losses, Node, Outcome, Packet, Step, Trace};
 
@@ -26,6 +26,8 @@ pub struct Fold {
     waiting: BTreeSet<u64>,
     now: u64,
     ended: bool,
+    /// How long a packet on its way to a watched node is waited for.
+    patience: u64,
     forgotten: u64,
     seen: u64,
 }
@@ -56,6 +58,7 @@ impl Fold {
             waiting: BTreeSet::new(),
             now: 0,
             ended: false,
+            patience: LOST_AFTER,
             forgotten: 0,
             seen: 0,
         }
@@ -130,9 +133,12 @@ impl Fold {
         }
     }
 
-    /// Nothing more will come.
-    pub fn finish(&mut self) {
+    /// Nothing more will come. `at`: when it ended, nanoseconds since the Unix
+    /// epoch. Where that is known, what had just left is taken to be under way.
+    pub fn finish(&mut self, at: Option<u64>) {
         self.ended = true;
+        self.patience = if at.is_some() { UNDER_WAY } else { 0 };
+        self.now = self.now.max(at.unwrap_or(0));
         for id in self.packets.keys().copied().collect::<Vec<_>>() {
             self.settle(id);
         }
@@ -168,7 +174,7 @@ impl Fold {
         let Some(flow) = self.flows.get(&packet.flow) else {
             return;
         };
-        packet.outcome = outcome(packet, flow, &self.watched, self.now, self.ended);
+        packet.outcome = outcome(packet, flow, &self.watched, self.now, self.patience);
     }
 
     /// A packet, with its outcome as of the last [`Self::complete`].
@@ -226,7 +232,7 @@ impl Fold {
     fn with(&self, mut packets: Vec<Packet>, header: Header, losses: Losses) -> Trace {
         for packet in &mut packets {
             if let Some(flow) = self.flows.get(&packet.flow) {
-                packet.outcome = outcome(packet, flow, &self.watched, self.now, self.ended);
+                packet.outcome = outcome(packet, flow, &self.watched, self.now, self.patience);
             }
         }
         Trace {

@@ -10,11 +10,11 @@ use crate::trace::run::ASSUMED;
 use crate::trace::{Header, Node, Outcome, Packet, Role, Source, Step, StepKind};
 
 /// How long a packet on its way to a watched node is waited for.
-const LOST_AFTER: u64 = 1_000_000_000;
+pub const LOST_AFTER: u64 = 1_000_000_000;
 
 /// How long before its end a recording must have been sent what it misses: a
 /// packet may still be on its way.
-const UNDER_WAY: u64 = 200_000_000;
+pub const UNDER_WAY: u64 = 200_000_000;
 
 /// Addresses of the nodes that are watched.
 #[derive(Clone, Debug, Default)]
@@ -132,13 +132,14 @@ fn taken_at_the_end(step: &Step) -> bool {
         && matches!(&*drop.function, "tcp_v4_rcv" | "tcp_v6_rcv")
 }
 
-/// The packet's outcome as of `now`; `ended` where nothing more will come.
+/// The packet's outcome as of `now`, where one that is on its way to a watched
+/// node is waited for as long as `patience`, both in nanoseconds.
 pub(super) fn outcome(
     packet: &Packet,
     flow: &Connection,
     watched: &Watched,
     now: u64,
-    ended: bool,
+    patience: u64,
 ) -> Outcome {
     let steps = &packet.steps;
     if steps
@@ -175,7 +176,7 @@ pub(super) fn outcome(
     }
     let known = answered(packet, flow);
     if known == Outcome::Pending
-        && (ended || now.saturating_sub(step.ts) >= LOST_AFTER)
+        && now.saturating_sub(step.ts) >= patience
         && !watched.unsure(packet.id)
         && left_for(step, watched).is_some()
     {

@@ -265,8 +265,7 @@ impl App {
             verdict: verdict.clone(),
             findings: findings.clone(),
             losses: self.losses,
-            state: None,
-            probe: None,
+            ..Closing::default()
         };
         if !last {
             self.model.closing = Arc::new(closing);

@@ -79,8 +79,8 @@ fn verdict(app: &App, columns: usize) -> Vec<Line> {
         verdict: judged.verdict.clone(),
         findings: judged.findings.clone(),
         losses: app.losses,
-        state: None,
         probe: app.model.closing.probe.clone(),
+        ..Closing::default()
     };
     let mut text = Vec::new();
     let written = Text::new(&mut text, false).closing(&closing, &app.model.header);

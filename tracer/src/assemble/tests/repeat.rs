@@ -19,7 +19,7 @@ fn fold(steps: impl IntoIterator<Item = Step>) -> Fold {
     for step in steps {
         fold.push(step);
     }
-    fold.finish();
+    fold.finish(None);
     fold
 }
 
@@ -65,7 +65,7 @@ fn bounded_fold_hands_out_every_packet_once() {
             told.extend(fold.complete(0));
         }
     }
-    fold.finish();
+    fold.finish(None);
     told.extend(fold.complete(0));
     told.sort_unstable();
     told.dedup();

@@ -30,6 +30,16 @@ fn answered(kind: u8, code: u8) -> Trace {
     b.fold().trace(header(), Losses::default())
 }
 
+/// A SYN that left the node when the trace ended.
+fn just_sent() -> Trace {
+    let mut b = Bench::new();
+    b.seen("worker < cali747ff840379", plain(S, 1, 0, 0));
+    b.seen("worker > eth0", plain(S, 1, 0, 0));
+    let mut trace = b.fold().trace(header(), Losses::default());
+    trace.closing.ended = Some(b.now + 50_000_000);
+    trace
+}
+
 pub(super) static EXAMPLES: &[Example] = &[
     Example {
         code: "address-not-assigned",
@@ -170,6 +180,17 @@ pub(super) static EXAMPLES: &[Example] = &[
         near: &[near("one packet was seen", "rejected", |t| {
             *t = answered(3, 1);
         })],
+    },
+    Example {
+        code: "undecided",
+        speaks: just_sent,
+        near: &[near(
+            "it was sent a second before the end",
+            "no-reply",
+            |t| {
+                t.closing.ended = steps(t).last().map(|s| s.ts + 1_000_000_000);
+            },
+        )],
     },
     Example {
         code: "delivered",

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::diagnose::{Case, Found, Page, Rule, sentence};
-use crate::trace::{Finding, Outcome, Severity, Trace};
+use crate::trace::{Finding, Outcome, Severity};
 
 pub(super) struct Delivered;
 
@@ -28,9 +28,7 @@ impl Rule for Delivered {
             .iter()
             .filter(|p| p.outcome == Outcome::Delivered)
             .collect();
-        let Some(first) = good.first() else {
-            return seen_only(trace);
-        };
+        let first = good.first()?;
         let flow = trace.flows.iter().find(|f| f.id == first.flow);
         let probed = trace.closing.probe.as_deref();
         let about = probed.map(|report| {
@@ -51,28 +49,16 @@ impl Rule for Delivered {
         let (n, all) = (good.len(), trace.packets.len());
         let packets = if all == 1 { "packet" } else { "packets" };
         let summary = format!("{about}{n} of {all} {packets} seen to arrive");
-        Some(note(Some(first.id), summary))
+        Some(note(first.id, summary))
     }
 }
 
-/// Something was seen, and neither its arrival nor a fault.
-fn seen_only(trace: &Trace) -> Option<Found> {
-    if trace.packets.is_empty() || trace.packets.iter().any(|p| p.outcome != Outcome::Pending) {
-        return None;
-    }
-    let n = trace.packets.len();
-    Some(note(
-        None,
-        format!("{n} packets were seen, and no fault; their end is out of sight"),
-    ))
-}
-
-fn note(packet: Option<u64>, summary: String) -> Found {
+fn note(packet: u64, summary: String) -> Found {
     Found {
         ts: u64::MAX,
         node: None,
         iface: None,
-        packet,
+        packet: Some(packet),
         part: String::new(),
         unsure: false,
         finding: Finding {

@@ -92,9 +92,9 @@ fn loss_between_two_nodes_shows_in_both_recordings_only() {
     // Whoever was not recording then, or not at the interface, says nothing.
     let mut late = parts.clone();
     late[1].header.run.as_mut().unwrap().began += 60 * S as u64;
-    late[1].ended = Some(late[1].ended.unwrap() + 60 * S as u64);
+    *ended(&mut late[1]).as_mut().unwrap() += 60 * S as u64;
     let mut early = parts.clone();
-    early[1].ended = Some(whole.steps[0].ts);
+    *ended(&mut early[1]) = Some(whole.steps[0].ts);
     let mut blind = parts.clone();
     blind[1].header.nodes[0]
         .interfaces
@@ -149,7 +149,7 @@ fn a_packet_missing_on_one_node_is_lost_if_that_was_looking() {
         // And the other had stopped by then.
         let mut parts = split(&without, Off::of(59 * S));
         for part in &mut parts {
-            part.ended = Some(0);
+            *ended(part) = Some(0);
         }
         let got = judged(&merged(parts));
         assert!(

@@ -132,7 +132,7 @@ impl App {
     pub(super) fn first_fault(&mut self) {
         let bad = self.model.packets().find(|p| is_fault(p)).map(|p| p.id);
         let told = self.judged.as_ref().and_then(|j| {
-            let bad = j.verdict.code != "delivered";
+            let bad = !matches!(&*j.verdict.code, "delivered" | "undecided");
             j.verdict.packet.filter(|_| bad)
         });
         let told = told.filter(|id| self.model.packet(*id).is_some());

@@ -3,6 +3,7 @@
 use ratatui::buffer::Buffer;
 
 use super::{pieces, put, put_at};
+use crate::diagnose;
 use crate::output::text::clean;
 use crate::trace::Severity;
 use crate::tui::app::{App, Phase};
@@ -38,6 +39,8 @@ fn verdict(app: &App) -> (String, Ink, String) {
         .any(|f| f.code == verdict.code && f.severity == Severity::Warning);
     let (word, ink) = if verdict.code == "no-traffic" {
         ("? NOTHING SEEN", Ink::WarnBadge)
+    } else if diagnose::is_open(verdict) {
+        ("? UNDECIDED", Ink::WarnBadge)
     } else if fault {
         ("✗ FAULT", Ink::BadBadge)
     } else if warning {
