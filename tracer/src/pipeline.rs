@@ -87,7 +87,7 @@ fn kernel_facts(job: &Job) -> Result<(Btf, Arc<Kallsyms>), Failure> {
 }
 
 /// Runs a live trace to its end.
-pub fn run(job: Job) -> Outcome {
+pub fn run(mut job: Job) -> Outcome {
     crate::privilege::hold_signals(true);
     let (btf, symbols) = kernel_facts(&job)?;
     let discovery =
@@ -96,6 +96,14 @@ pub fn run(job: Job) -> Outcome {
         return Err(Failure::new(
             "no node found: no network namespace here forwards for pods; run this on a node, or give --netns NAME=PATH",
         ));
+    }
+    if let Some(inventory) = &job.inventory {
+        let watched: Vec<&str> = discovery.nodes.iter().map(|n| &*n.name).collect();
+        let before = job.request.notes.len();
+        job.request.watch_from(&watched, inventory);
+        for note in job.request.notes[before..].iter().filter(|_| !job.quiet) {
+            say(&format!("note: {note}"));
+        }
     }
     let mut vxlan_ports = job.vxlan_ports.clone();
     for port in discovery.vxlan_ports() {

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 
 use serde_json::Value;
+use tracer_common::MAX_FILTER_RULES;
 use tracer_common::config::FilterRule;
 use tracer_common::tuple::proto;
 
@@ -56,6 +57,9 @@ pub struct Request {
     /// Where connections may end up when `dst` is a Service: its ready
     /// endpoints. `None` when `dst` is no Service, or when it is not known.
     pub backends: Option<Vec<(IpAddr, u16)>>,
+    /// Backends whose own addresses the packets carry when they come here: the
+    /// client's node, which translates, is not watched.
+    pub translated: Vec<(IpAddr, u16)>,
     /// `NS/NAME` of the client's pod, where asked for by name.
     pub pod: Option<String>,
     /// `NS/NAME` of the Service that `dst` is, where it is one.
@@ -72,10 +76,36 @@ impl Request {
     /// Whether a connection with these addresses and ports is what was asked for.
     pub fn is_met_by(&self, t: &CtTuple) -> bool {
         let any = |list: &[IpAddr], addr: IpAddr| list.is_empty() || list.contains(&addr);
+        let called = any(&self.dst, t.dst) && self.port.is_none_or(|p| p == t.dport);
         any(&self.src, t.src)
-            && any(&self.dst, t.dst)
-            && self.port.is_none_or(|p| p == t.dport)
+            && (called || self.translated.contains(&(t.dst, t.dport)))
             && self.proto.is_none_or(|p| p == t.proto)
+    }
+
+    /// Follows the client's calls of a Service on their way to the backends, too,
+    /// where the client is on a node that is not `watched`: what comes from there
+    /// no longer has the Service's address.
+    pub fn watch_from(&mut self, watched: &[&str], inventory: &Inventory) {
+        let elsewhere = |addr: &IpAddr| {
+            let node = inventory.node_of(*addr);
+            node.is_some_and(|node| !watched.contains(&&**node))
+        };
+        let Some(backends) = self.backends.as_ref() else {
+            return;
+        };
+        if self.src.is_empty() || backends.is_empty() || !self.src.iter().all(elsewhere) {
+            return;
+        }
+        let rules = rules::translated(self, backends);
+        if rules.is_empty() || self.rules.len() + rules.len() > MAX_FILTER_RULES as usize {
+            return;
+        }
+        self.translated.clone_from(backends);
+        self.rules.extend(rules);
+        self.notes.push(
+            "the client's node is not watched here: its calls of the Service are followed by the addresses of the backends"
+                .to_owned(),
+        );
     }
 }
 

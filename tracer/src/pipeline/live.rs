@@ -363,11 +363,16 @@ impl Live {
     }
 }
 
-/// Drops that are no end of a packet's way: copies that a bridge flooded to
-/// hosts they are not for, what a socket still held when it was closed, an echo
-/// reply that no ping socket wanted, and
-/// anything in namespaces that are neither node nor pod.
+/// Whether an event is part of the packet's way on the traced nodes. What
+/// happens in namespaces that are neither node nor pod is not: kernel functions
+/// are seen wherever they run, another tool's node among them. Nor are drops that
+/// are no end of a packet's way: copies that a bridge flooded to hosts they are
+/// not for, what a socket still held when it was closed, an echo reply that no
+/// ping socket wanted.
 fn wanted(event: &Event, watcher: &Watcher, netns: u32) -> bool {
+    if netns != 0 && !watcher.knows(netns) {
+        return false;
+    }
     let Body::Drop {
         packet,
         reason,
@@ -380,9 +385,6 @@ fn wanted(event: &Event, watcher: &Watcher, netns: u32) -> bool {
     // An echo reply that no ping socket wanted: raw sockets have had theirs.
     let icmp = packet.proto == proto::ICMP || packet.proto == proto::ICMPV6;
     if icmp && !packet.quoted && reason.as_deref() == Some("NO_SOCKET") {
-        return false;
-    }
-    if netns != 0 && !watcher.knows(netns) {
         return false;
     }
     if matches!(

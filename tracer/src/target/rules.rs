@@ -56,20 +56,14 @@ pub(super) fn rules(request: &Request) -> Result<Vec<FilterRule>, TargetError> {
     }
     // A node port on the loopback: no interface sees the packet before it is
     // translated, and it may be dropped right then.
-    for (backend, port) in request.backends.iter().flatten() {
-        for dst in request.dst.iter().filter(|d| d.is_loopback()) {
-            if dst.is_ipv6() == backend.is_ipv6() {
-                rules.push(FilterRule {
-                    src: to_addr(*dst),
-                    dst: to_addr(*backend),
-                    dport: *port,
-                    proto: request.proto.unwrap_or(0),
-                    given: HAS_SRC + HAS_DST,
-                    pad: 0,
-                });
-            }
-        }
-    }
+    let loopback: Vec<IpAddr> = request
+        .dst
+        .iter()
+        .copied()
+        .filter(IpAddr::is_loopback)
+        .collect();
+    let backends = request.backends.as_deref().unwrap_or_default();
+    rules.extend(pairs(&loopback, backends, request.proto));
     match rules.len() {
         0 => Err(TargetError::Family {
             src: join(&request.src),
@@ -78,6 +72,30 @@ pub(super) fn rules(request: &Request) -> Result<Vec<FilterRule>, TargetError> {
         n if n > MAX_FILTER_RULES as usize => Err(TargetError::TooMany(n)),
         _ => Ok(rules),
     }
+}
+
+/// From each address to each backend of its family.
+fn pairs<'a>(
+    from: &'a [IpAddr],
+    to: &'a [(IpAddr, u16)],
+    proto: Option<u8>,
+) -> impl Iterator<Item = FilterRule> + 'a {
+    from.iter().flat_map(move |src| {
+        let family = to.iter().filter(|to| to.0.is_ipv6() == src.is_ipv6());
+        family.map(move |(dst, port)| FilterRule {
+            src: to_addr(*src),
+            dst: to_addr(*dst),
+            dport: *port,
+            proto: proto.unwrap_or(0),
+            given: HAS_SRC + HAS_DST,
+            pad: 0,
+        })
+    })
+}
+
+/// The calls of a Service as they are when their address was translated.
+pub(super) fn translated(request: &Request, backends: &[(IpAddr, u16)]) -> Vec<FilterRule> {
+    pairs(&request.src, backends, request.proto).collect()
 }
 
 /// `tcp`, `udp`, ...; a number where it has no name here.

@@ -150,6 +150,36 @@ fn rules_pair_addresses_of_one_family() {
 }
 
 #[test]
+fn from_another_node_a_service_is_followed_by_its_backends() {
+    let inventory = sample();
+    let client: IpAddr = "10.244.80.65".parse().unwrap();
+    let home = inventory.node_of(client).unwrap().to_string();
+    let request = |pod, watched: &[&str]| {
+        let mut request = resolve_with(asked(pod, "svc/web", ""), Some(&inventory), &no_dns);
+        let request = request.as_mut().unwrap();
+        request.watch_from(watched, &inventory);
+        (request.rules.clone(), request.notes.len(), request.clone())
+    };
+    let translated = CtTuple {
+        src: client,
+        dst: "10.244.2.10".parse().unwrap(),
+        sport: 45266,
+        dport: 8080,
+        proto: 6,
+    };
+    let (rules, notes, here) = request("client", &[&home, "another"]);
+    assert_eq!((rules.len(), notes), (1, 0));
+    assert!(!here.is_met_by(&translated));
+    let (rules, notes, there) = request("client", &["another"]);
+    assert_eq!((rules.len(), notes), (2, 1));
+    assert_eq!(rules[1].dst, mapped(u32::from_ne_bytes([10, 244, 2, 10])));
+    assert_eq!((rules[1].dport, rules[1].given), (8080, HAS_SRC | HAS_DST));
+    assert!(there.is_met_by(&translated));
+    // Whose node is not known may be anywhere; anyone's calls would be too many.
+    assert_eq!(request("", &["another"]).0.len(), 1);
+}
+
+#[test]
 fn wrong_usage_is_told_from_failure() {
     check_error("", "", "", 2, "nothing to follow");
     check_error("", "10.0.0.1:0", "", 2, "bad port");
