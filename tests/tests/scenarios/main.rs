@@ -3,10 +3,12 @@
 //!
 //! Tests whose name starts with `core_` are the ones for every kernel.
 
+mod apart;
 mod broken;
 mod crowd;
 mod deep;
 mod files;
+mod long;
 mod names;
 mod paths;
 mod probe;
