@@ -19,6 +19,9 @@ use ratatui::crossterm::terminal::{
 use ratatui::crossterm::{execute, queue};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM};
 
+#[cfg(test)]
+mod tests;
+
 /// Output is handed over frame by frame.
 type Out = BufWriter<Stdout>;
 
