@@ -7,40 +7,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use tempfile::{TempDir, tempdir};
 
 const TRACER: &str = env!("CARGO_BIN_EXE_tracer");
 
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tracer-cli-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, bytes).unwrap();
-        path
-    }
-
-    fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<_> = entries
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    }
+/// Writes a file into a folder.
+fn write(folder: &TempDir, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, bytes).unwrap();
+    path
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// What is in a folder, in the order of the names.
+fn names(folder: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
 }
 
 fn run(args: &[&Path]) -> Output {
@@ -85,10 +70,14 @@ fn of_node(case: &str, node: &str, off: u64) -> String {
 
 #[test]
 fn two_recordings_become_one() {
-    let folder = Folder::new("merge");
-    let a = folder.write("a.jsonl", of_node("c20", "worker", 0));
-    let b = folder.write("b.jsonl", of_node("c20", "worker2", 60_000_000_000));
-    let out = folder.0.join("out.jsonl.zst");
+    let folder = tempdir().unwrap();
+    let a = write(&folder, "a.jsonl", of_node("c20", "worker", 0));
+    let b = write(
+        &folder,
+        "b.jsonl",
+        of_node("c20", "worker2", 60_000_000_000),
+    );
+    let out = folder.path().join("out.jsonl.zst");
     let merged = run(&["merge".as_ref(), &a, &b, "-w".as_ref(), &out]);
     let said = String::from_utf8(merged.stdout).unwrap();
     assert!(
@@ -97,7 +86,7 @@ fn two_recordings_become_one() {
     );
     assert!(said.contains("give or take"), "{said}");
     assert_eq!(merged.status.code(), Some(0), "{said}");
-    assert_eq!(folder.names(), ["a.jsonl", "b.jsonl", "out.jsonl.zst"]);
+    assert_eq!(names(&folder), ["a.jsonl", "b.jsonl", "out.jsonl.zst"]);
     let shown = run(&["show".as_ref(), &out, "-o".as_ref(), "json".as_ref()]);
     let trace: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(trace["verdict"]["code"], "delivered");
@@ -115,8 +104,8 @@ fn two_recordings_become_one() {
 
 #[test]
 fn odd_input_is_refused_in_one_sentence() {
-    let folder = Folder::new("odd");
-    let good = folder.write("good.jsonl", of_node("c20", "worker", 0));
+    let folder = tempdir().unwrap();
+    let good = write(&folder, "good.jsonl", of_node("c20", "worker", 0));
     let header = lines("c20")[0].to_string();
     let bomb = {
         let mut text = header.clone();
@@ -125,17 +114,20 @@ fn odd_input_is_refused_in_one_sentence() {
         zstd::encode_all(text.as_bytes(), 1).unwrap()
     };
     let cases = [
-        (folder.write("empty", ""), "the file is empty"),
-        (folder.write("elf", b"\x7fELF\0\0\0"), "not a recording"),
-        (folder.write("cut.zst", &bomb[..2]), "not a recording"),
-        (folder.write("bomb.zst", &bomb), "times its size"),
-        (folder.write("deep", "[".repeat(1 << 20)), "not a recording"),
+        (write(&folder, "empty", ""), "the file is empty"),
+        (write(&folder, "elf", b"\x7fELF\0\0\0"), "not a recording"),
+        (write(&folder, "cut.zst", &bomb[..2]), "not a recording"),
+        (write(&folder, "bomb.zst", &bomb), "times its size"),
         (
-            folder.write("later", "{\"schema\":\"tracer.trace/2\"}\n"),
+            write(&folder, "deep", "[".repeat(1 << 20)),
+            "not a recording",
+        ),
+        (
+            write(&folder, "later", "{\"schema\":\"tracer.trace/2\"}\n"),
             "use a newer tracer",
         ),
-        (folder.0.clone(), "it is a folder"),
-        (folder.0.join("missing"), "No such file"),
+        (folder.path().to_owned(), "it is a folder"),
+        (folder.path().join("missing"), "No such file"),
     ];
     for (path, why) in &cases {
         for command in ["show", "diagnose", "merge"] {
@@ -156,7 +148,7 @@ fn odd_input_is_refused_in_one_sentence() {
             assert!(result.stdout.is_empty());
         }
     }
-    let result = run(&["merge".as_ref(), &good, "-w".as_ref(), &folder.0]);
+    let result = run(&["merge".as_ref(), &good, "-w".as_ref(), folder.path()]);
     let said = String::from_utf8(result.stderr).unwrap();
     assert_eq!(
         (result.status.code(), said.lines().count()),
@@ -171,9 +163,9 @@ fn odd_input_is_refused_in_one_sentence() {
 
 #[test]
 fn names_from_files_cannot_move_the_cursor() {
-    let folder = Folder::new("hostile");
+    let folder = tempdir().unwrap();
     let text = of_node("c20", "worker", 0).replace("\"worker\"", "\"wor\\u001b[2Jker\"");
-    let path = folder.write("evil\u{1b}[2J.jsonl", text);
+    let path = write(&folder, "evil\u{1b}[2J.jsonl", text);
     for command in ["show", "merge", "diagnose"] {
         let result = run(&[command.as_ref(), &path]);
         let all = [result.stdout, result.stderr].concat();
@@ -183,8 +175,8 @@ fn names_from_files_cannot_move_the_cursor() {
 
 #[test]
 fn a_signal_ends_the_work_and_leaves_nothing() {
-    let folder = Folder::new("signal");
-    let pipe = folder.0.join("pipe");
+    let folder = tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
     assert!(
         Command::new("mkfifo")
             .arg(&pipe)
@@ -192,7 +184,7 @@ fn a_signal_ends_the_work_and_leaves_nothing() {
             .unwrap()
             .success()
     );
-    let out = folder.write("out.jsonl", "old");
+    let out = write(&folder, "out.jsonl", "old");
     let mut child = Command::new(TRACER)
         .args(["merge".as_ref(), pipe.as_path(), "-w".as_ref(), &out])
         .stdin(Stdio::null())
@@ -204,6 +196,6 @@ fn a_signal_ends_the_work_and_leaves_nothing() {
     unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
     drop(writer);
-    assert_eq!(folder.names(), ["out.jsonl", "pipe"]);
+    assert_eq!(names(&folder), ["out.jsonl", "pipe"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), "old");
 }

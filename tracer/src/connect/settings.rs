@@ -140,19 +140,19 @@ mod tests {
 
     #[test]
     fn links_stay_inside_the_container() {
-        let dir = std::env::temp_dir().join(format!("tracer-connect-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
         fs::create_dir_all(dir.join("etc")).unwrap();
         fs::create_dir_all(dir.join("run")).unwrap();
         fs::write(dir.join("run/resolv.conf"), "nameserver 10.96.0.10\n").unwrap();
         std::os::unix::fs::symlink("/run/resolv.conf", dir.join("etc/resolv.conf")).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", dir.join("etc/stray")).unwrap();
-        let root = File::open(&dir).unwrap();
+        let root = File::open(dir).unwrap();
         let mut text = String::new();
         let mut file = open_below(&root, "etc/resolv.conf").unwrap();
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "nameserver 10.96.0.10\n");
         assert!(open_below(&root, "etc/stray").is_err());
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

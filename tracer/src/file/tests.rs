@@ -7,33 +7,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use tempfile::tempdir;
+
 use super::{Draft, check};
 
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tracer-file-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn entries(&self) -> Vec<String> {
-        let names = fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<_> = names
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// What is in a folder, in the order of the names.
+fn entries(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = names
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
 }
 
 fn write(path: &Path, text: &str) -> Draft {
@@ -44,8 +29,8 @@ fn write(path: &Path, text: &str) -> Draft {
 
 #[test]
 fn a_file_has_its_name_when_it_is_whole() {
-    let folder = Folder::new("whole");
-    let path = folder.0.join("out");
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("out");
     fs::write(&path, "old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     let mut draft = write(&path, "new");
@@ -55,33 +40,33 @@ fn a_file_has_its_name_when_it_is_whole() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(
-        (folder.entries(), mode & 0o777),
+        (entries(folder.path()), mode & 0o777),
         (vec!["out".into()], 0o640)
     );
 }
 
 #[test]
 fn dropped_unfinished_it_leaves_no_trace() {
-    let folder = Folder::new("dropped");
-    let path = folder.0.join("out");
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("out");
     drop(write(&path, "half"));
-    assert!(folder.entries().is_empty());
+    assert!(entries(folder.path()).is_empty());
     fs::write(&path, "old").unwrap();
     drop(write(&path, "half"));
     check(&path).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-    assert_eq!(folder.entries(), ["out"]);
+    assert_eq!(entries(folder.path()), ["out"]);
 }
 
 #[test]
 fn what_cannot_be_written_is_refused_in_one_sentence() {
-    let folder = Folder::new("refused");
-    let lost = folder.0.join("lost");
-    symlink(folder.0.join("nowhere"), &lost).unwrap();
+    let folder = tempdir().unwrap();
+    let lost = folder.path().join("lost");
+    symlink(folder.path().join("nowhere"), &lost).unwrap();
     let cases = [
-        (folder.0.clone(), "it is a folder"),
-        (folder.0.join("new/"), "it is a folder"),
-        (folder.0.join("no/such"), "its folder does not exist"),
+        (folder.path().to_owned(), "it is a folder"),
+        (folder.path().join("new/"), "it is a folder"),
+        (folder.path().join("no/such"), "its folder does not exist"),
         (lost, "a link that leads nowhere"),
         (PathBuf::from(".."), "it is a folder"),
         (PathBuf::from("/dev/fd/999"), "folder does not exist"),
@@ -92,25 +77,25 @@ fn what_cannot_be_written_is_refused_in_one_sentence() {
         assert!(!error.contains('\n'), "{error}");
         assert!(check(&path).is_err() || path.starts_with("/dev"), "{error}");
     }
-    assert_eq!(folder.entries(), ["lost"]);
+    assert_eq!(entries(folder.path()), ["lost"]);
 }
 
 #[test]
 fn a_link_stays_and_its_file_is_replaced() {
-    let folder = Folder::new("link");
-    let (file, link) = (folder.0.join("file"), folder.0.join("link"));
+    let folder = tempdir().unwrap();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
     fs::write(&file, "old").unwrap();
     symlink("file", &link).unwrap();
     write(&link, "new").finish().unwrap();
     assert!(link.is_symlink());
     assert_eq!(fs::read_to_string(&file).unwrap(), "new");
-    assert_eq!(folder.entries(), ["file", "link"]);
+    assert_eq!(entries(folder.path()), ["file", "link"]);
 }
 
 #[test]
 fn pipes_and_devices_are_written_directly() {
-    let folder = Folder::new("pipe");
-    let path = folder.0.join("pipe");
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("pipe");
     let made = Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
     let reader = {
@@ -118,7 +103,7 @@ fn pipes_and_devices_are_written_directly() {
         std::thread::spawn(move || fs::read_to_string(path).unwrap())
     };
     let draft = write(&path, "text");
-    assert_eq!(folder.entries(), ["pipe"]);
+    assert_eq!(entries(folder.path()), ["pipe"]);
     draft.finish().unwrap();
     assert_eq!(reader.join().unwrap(), "text");
     write(Path::new("/dev/null"), "text").finish().unwrap();
@@ -146,9 +131,9 @@ fn child_that_waits() {
 
 #[test]
 fn a_signal_removes_what_is_not_whole() {
-    let run = |signal: Option<i32>, name: &str| {
-        let folder = Folder::new(name);
-        let path = folder.0.join("out");
+    let run = |signal: Option<i32>| {
+        let folder = tempdir().unwrap();
+        let path = folder.path().join("out");
         fs::write(&path, "old").unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "file::tests::child_that_waits", "--nocapture"])
@@ -162,7 +147,7 @@ fn a_signal_removes_what_is_not_whole() {
             .find(|l| l.as_ref().unwrap() == "writing")
             .unwrap()
             .unwrap();
-        assert_eq!(folder.entries().len(), 2);
+        assert_eq!(entries(folder.path()).len(), 2);
         if let Some(signal) = signal {
             // SAFETY: a plain system call on a child of ours.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
@@ -171,12 +156,12 @@ fn a_signal_removes_what_is_not_whole() {
         lines.for_each(drop);
         let status = child.wait().unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        (status.signal(), text, folder.entries())
+        (status.signal(), text, entries(folder.path()))
     };
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        let left = run(Some(signal), &format!("signal-{signal}"));
+        let left = run(Some(signal));
         assert_eq!(left, (Some(signal), "old".into(), vec!["out".into()]));
     }
-    let left = run(None, "no-signal");
+    let left = run(None);
     assert_eq!(left, (None, "half".into(), vec!["out".into()]));
 }

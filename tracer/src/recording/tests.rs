@@ -1,8 +1,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::io::Cursor;
-use std::path::PathBuf;
 use std::sync::Arc;
+
+use tempfile::tempdir;
 
 use super::{Notice, ReadError, Reader, Rotation, Writer, read};
 use crate::assemble::tests::{Names, nodes};
@@ -44,10 +45,6 @@ fn steps() -> Vec<Step> {
     out
 }
 
-fn temporary(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("tracer-{}-{name}", std::process::id()))
-}
-
 fn lines() -> Vec<u8> {
     let mut lines = jsonl::Lines::start(Vec::new(), &header()).unwrap();
     lines.steps(&steps()).unwrap();
@@ -61,12 +58,12 @@ fn open(bytes: impl Into<Vec<u8>>) -> Result<Reader, ReadError> {
 #[test]
 fn what_is_written_is_read() {
     for name in ["a.jsonl", "a.jsonl.zst"] {
-        let path = temporary(name);
+        let folder = tempdir().unwrap();
+        let path = folder.path().join(name);
         let mut writer = Writer::create(&path, &header()).unwrap();
         writer.steps(&steps()).unwrap();
         writer.finish(&closing()).unwrap();
         let (trace, notices) = read(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
         let mut fold = Fold::new(&nodes());
         for step in steps() {
             fold.push(step);
@@ -82,14 +79,14 @@ fn what_is_written_is_read() {
 #[test]
 fn crash_leaves_what_was_flushed() {
     for name in ["b.jsonl", "b.jsonl.zst"] {
-        let path = temporary(name);
+        let folder = tempdir().unwrap();
+        let path = folder.path().join(name);
         let mut writer = Writer::create(&path, &header()).unwrap();
         writer.steps(&steps()).unwrap();
         writer.tick(2_000_000_000).unwrap();
         std::mem::forget(writer);
         let mut reader = Reader::open(&path).unwrap();
         let n = reader.by_ref().map_while(Result::ok).count();
-        std::fs::remove_file(&path).unwrap();
         assert_eq!(n, steps().len());
         assert_eq!(reader.notices(), [Notice::NoClosing]);
     }
@@ -97,7 +94,7 @@ fn crash_leaves_what_was_flushed() {
 
 #[test]
 fn bad_path_fails_at_once() {
-    assert!(Writer::create(&PathBuf::from("/nowhere/at/all.jsonl"), &header()).is_err());
+    assert!(Writer::create(std::path::Path::new("/nowhere/at/all.jsonl"), &header()).is_err());
 }
 
 #[test]
@@ -122,10 +119,10 @@ fn damaged_line_in_the_middle_is_left_out_and_told() {
         let mut all: Vec<&str> = text.lines().collect();
         all[3] = bad;
         all[7] = bad;
-        let path = temporary(&format!("damaged-{}", bad.len()));
+        let folder = tempdir().unwrap();
+        let path = folder.path().join(format!("damaged-{}", bad.len()));
         std::fs::write(&path, all.join("\n")).unwrap();
         let (trace, notices) = read(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
         let kept: usize = trace.packets.iter().map(|p| p.steps.len()).sum();
         assert_eq!(kept, steps().len() - 2);
         let [
@@ -308,7 +305,8 @@ fn the_first_version_is_read() {
 #[test]
 fn a_growing_file_gives_what_is_whole_so_far() {
     for name in ["growing.jsonl", "growing.jsonl.zst"] {
-        let path = temporary(name);
+        let folder = tempdir().unwrap();
+        let path = folder.path().join(name);
         let mut writer = Writer::create(&path, &header()).unwrap();
         let all = steps();
         let mut now = 0;
@@ -323,7 +321,6 @@ fn a_growing_file_gives_what_is_whole_so_far() {
         }
         writer.finish(&closing()).unwrap();
         assert_eq!(read(&path).unwrap().1, []);
-        std::fs::remove_file(&path).unwrap();
     }
 }
 
@@ -347,7 +344,8 @@ fn child_that_records() {
 fn a_killed_writer_leaves_a_readable_file() {
     use std::io::BufRead;
     for name in ["killed.jsonl", "killed.jsonl.zst"] {
-        let path = temporary(name);
+        let folder = tempdir().unwrap();
+        let path = folder.path().join(name);
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
@@ -367,7 +365,6 @@ fn a_killed_writer_leaves_a_readable_file() {
         child.wait().unwrap();
         let mut reader = Reader::open(&path).unwrap();
         let read: Result<Vec<Step>, _> = reader.by_ref().collect();
-        std::fs::remove_file(&path).unwrap();
         assert!(read.unwrap().len() >= 3 * steps().len());
         assert_eq!((reader.skipped(), reader.notices().len()), (0, 1));
     }
@@ -375,9 +372,8 @@ fn a_killed_writer_leaves_a_readable_file() {
 
 #[test]
 fn rotated_files_are_recordings_and_the_oldest_go() {
-    let folder = temporary("rotated");
-    std::fs::create_dir(&folder).unwrap();
-    let path = folder.join("trace.jsonl");
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
     let rotation = Rotation {
         size: 16 << 10,
         count: Some(3),
@@ -397,7 +393,7 @@ fn rotated_files_are_recordings_and_the_oldest_go() {
         ..Losses::default()
     };
     writer.finish(&last).unwrap();
-    let mut files: Vec<_> = std::fs::read_dir(&folder)
+    let mut files: Vec<_> = std::fs::read_dir(folder.path())
         .unwrap()
         .map(|e| e.unwrap().path())
         .collect();
@@ -422,7 +418,6 @@ fn rotated_files_are_recordings_and_the_oldest_go() {
         lost += reader.closing().unwrap().losses.ring_buffer;
         inputs.extend(part);
     }
-    std::fs::remove_dir_all(&folder).unwrap();
     // The newest steps, with the numbers that they have in the run.
     assert_eq!(inputs, all[all.len() - inputs.len()..]);
     assert!(

@@ -82,10 +82,9 @@ mod tests {
 
     #[test]
     fn every_format_is_written_whole_and_nothing_is_overwritten() {
-        let dir = std::env::temp_dir().join(format!("tracer-export-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         for format in FORMATS {
-            let path = dir.join(format!("trace.{}", format.name));
+            let path = dir.path().join(format!("trace.{}", format.name));
             let packets = write(format, &path, snapshot()).unwrap();
             assert!(packets > 0);
             if format.name.starts_with("json") {
@@ -97,6 +96,5 @@ mod tests {
         }
         let left = fs::read_dir(&dir).unwrap().count();
         assert_eq!(left, FORMATS.len(), "no part is left");
-        fs::remove_dir_all(&dir).unwrap();
     }
 }
